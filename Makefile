@@ -1,0 +1,47 @@
+# make test   sets up .venv and runs everything that CI runs
+# make lint   ruff, mypy, import-linter
+# make bench  the measurements of benchmarks/
+# make docs   the pictures of docs/
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test lint unit coverage vectors conformance bench docs clean
+
+test: lint unit coverage conformance
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[test,dev,plot]"
+	touch $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/python -m pytest
+
+# The same kernels as plain Python: what the compiled ones are measured against, and the only way to see their lines run.
+coverage: $(READY)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q -m "not compiled"
+	$(BIN)/coverage report
+
+vectors: $(READY)
+	$(BIN)/python -m rbd_ref.conformance.golden --check
+
+conformance: $(READY) vectors
+	$(BIN)/python -m rbd_ref.conformance --rbd-backend numba --report conformance-numba.json
+
+bench: $(READY)
+	$(BIN)/python benchmarks/descend.py
+
+docs: $(READY)
+	$(BIN)/python docs/pictures.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*.json

@@ -1,0 +1,66 @@
+"""Checks of what callers hand in: each mistake becomes one sentence of what is wrong, what was expected, what to do.
+
+May import: numpy only. Tests: tests/test_bad_input.py.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORD = 2**32
+DOUBLE_WORD = 2**64
+
+
+def integer(name: str, value: Any, low: int, high: int) -> int:
+    """`value` as an int with low <= value < high."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {value!r}, expected an integer: pass a number instead of a truth value")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is {value!r} of type {type(value).__name__}, expected an integer: convert it first"
+        ) from None
+    if not low <= number < high:
+        raise ValueError(f"{name} is {number}, expected {low} <= {name} < {high}: choose one in that range")
+    return number
+
+
+def member(name: str, value: Any, known: Iterable[str]) -> str:
+    """`value` as one of the `known` names."""
+    names = sorted(known)
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{name} is {value!r} of type {type(value).__name__}, expected one of the names {', '.join(names)}"
+        )
+    if value not in names:
+        raise ValueError(f"{name} {value!r} is unknown, expected one of {', '.join(names)}: correct the name")
+    return value
+
+
+def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
+    """`value` as a contiguous float32 vector of `length` finite numbers."""
+    array = np.asarray(value)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected a floating type: convert it with astype(np.float32)")
+    if array.shape != (length,):
+        raise ValueError(f"{name} has shape {array.shape}, expected ({length},): flatten it or change the plan")
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(array, dtype=np.float32)
+    finite(name, narrow)
+    return narrow
+
+
+def finite(name: str, array: NDArray[np.float32]) -> None:
+    """Refuse NaN and infinity, naming the first place."""
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(
+            f"{name} has {bad.size} value(s) not finite in float32, the first {array[bad[0]]} at index {bad[0]}, "
+            "expected finite numbers only: lower the learning rate or look for an overflow"
+        )

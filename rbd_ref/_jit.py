@@ -1,0 +1,90 @@
+"""How kernels are compiled: options that keep every float operation rounded once, and where the machine code is kept.
+
+Numba's own cache notices a change of the file a kernel stands in, not of the files whose functions it
+inlined. A stale kernel would have stale bits, so the cache folder is named after all sources here.
+
+May import: numba only. Tests: tests/test_jit.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+prange = numba.prange
+config: Any = numba.config
+
+
+def source_digest() -> str:
+    """Sixteen hex digits that change with any module beside this one."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _candidates() -> Iterator[Path]:
+    """Folders to try for compiled kernels: the user's choice, beside the sources, the user's cache, a temporary one."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(chosen)
+    yield Path(__file__).parent / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    yield Path(tempfile.gettempdir()) / f"rbd_ref-{os.getuid()}"
+
+
+def cache_folder() -> Path:
+    """The first candidate folder that can be written to, with a part of its own for these sources."""
+    name = f"rbd_ref-{source_digest()}"
+    for candidate in _candidates():
+        try:
+            (candidate / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(candidate / name, os.W_OK):
+            return candidate / name
+    raise OSError("no folder can be written for compiled kernels: set NUMBA_CACHE_DIR to one that can")
+
+
+@contextmanager
+def _cache_in(folder: Path) -> Iterator[None]:
+    """Numba reads its cache folder when a function is decorated; other users of Numba keep theirs."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+_FOLDER = cache_folder()
+
+
+def _compile(function: F, **options: Any) -> F:
+    with _cache_in(_FOLDER):
+        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    return cast(F, compiled)
+
+
+def device(function: F) -> F:
+    """A scalar piece that is inlined into the kernels which call it."""
+    inlined: Any = numba.njit(inline="always", error_model="numpy")(function)
+    return cast(F, inlined)
+
+
+def kernel(function: F) -> F:
+    """A kernel that runs in the calling thread."""
+    return _compile(function)
+
+
+def parallel_kernel(function: F) -> F:
+    """A kernel whose `prange` loops are divided among threads."""
+    return _compile(function, parallel=True)

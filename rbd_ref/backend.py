@@ -1,0 +1,91 @@
+"""What a backend is: the protocol it satisfies, what it declares, and how it is found by name.
+
+A backend is a class in the entry-point group `rbd_ref.backends`. It computes what docs/specification.md says, on
+whatever device it likes; arguments and results at this boundary are NumPy arrays.
+May import: numpy, operations. Tests: tests/test_backend.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Protocol, cast
+
+from rbd_ref._check import member
+from rbd_ref.distributions import FAMILIES, Vector
+from rbd_ref.operations import NORMALIZATIONS, Draw
+from rbd_ref.prng import Words
+
+GROUP = "rbd_ref.backends"
+LEVELS = ("L0", "L1", "L2")
+PARTS = ("name", "capabilities", "words", "directions", "project", "reconstruct", "descend", "set_threads")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend claims: families, normalisations, the highest level it means to pass, and why no more."""
+
+    families: tuple[str, ...] = FAMILIES
+    normalizations: tuple[str, ...] = NORMALIZATIONS
+    level: str = LEVELS[-1]
+    reason: str = ""
+
+
+class Backend(Protocol):
+    """The operations of docs/specification.md. Callers check arguments before; a backend may trust them."""
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def words(self, key: Words, counter: Words) -> Words:
+        """threefry2x32(key (2,), counter (2, n)) as uint32 (2, n)."""
+
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+        """Rows of phi as float32 (len(indices), D), zero outside their compartment."""
+
+    def project(self, draw: Draw, g: Vector) -> Vector:
+        """a_i = <phi_i, g> / N_i as float32 (d,)."""
+
+    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+        """u = sum_i a_i phi_i as float32 (D,), bit for bit."""
+
+    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+        """(a, u) with the bits of a = project(g) and u = reconstruct(a)."""
+
+    def set_threads(self, n: int) -> int:
+        """Use n threads from now on if that is possible; return how many are used."""
+
+
+def _entries() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """The backends that are installed."""
+    return sorted(_entries())
+
+
+def _find(name: str) -> Any:
+    """The class of an installed backend, or the one at `package.module:Class`."""
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        return getattr(import_module(module), attribute)
+    return _entries()[member("backend", name, names())].load()
+
+
+def load(name: str) -> Backend:
+    """An instance of the backend called `name`, or of the class at `package.module:Class`."""
+    try:
+        instance = _find(name)()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"backend {name!r} cannot be loaded: {error}: install what it needs or correct the name"
+        ) from error
+    missing = sorted(part for part in PARTS if not hasattr(instance, part))
+    if missing:
+        raise ValueError(
+            f"backend {name!r} lacks {', '.join(missing)}, expected all of rbd_ref.backend.Backend: add them"
+        )
+    return cast(Backend, instance)

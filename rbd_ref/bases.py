@@ -1,0 +1,93 @@
+"""`Basis`: random directions that are never stored, and the two operations on them.
+
+    u = sum_i a_i phi_i,   a_i = <phi_i, g> / N_i
+
+With the default `unit`, N_i = |phi_i|^2: a_i is the coordinate c_i = <phi_i / |phi_i|, g> of the paper divided by
+|phi_i| once more, so that whoever receives a rebuilds the update from raw directions without their norms.
+May import: numpy, _check, prng, distributions, compartments, operations, backend. Tests: tests/test_bases.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from rbd_ref import backend as backends
+from rbd_ref._check import DOUBLE_WORD, WORD, finite, integer, member, vector
+from rbd_ref.compartments import Plan
+from rbd_ref.distributions import Vector, parse_family
+from rbd_ref.operations import NORMALIZATIONS, Draw
+
+
+class Basis:
+    """The bases of a seed: one for each step and worker, each with plan.d directions in plan.D dimensions.
+
+    >>> from rbd_ref import compartments
+    >>> basis = Basis(compartments.whole(1000, d=10), seed=0)
+    >>> a = basis.project(np.ones(1000, dtype=np.float32), step=3)
+    >>> basis.reconstruct(a, step=3).shape
+    (1000,)
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int = 0,
+        family: str = "normal",
+        normalize: str = "unit",
+        backend: str | backends.Backend = "numba",
+    ) -> None:
+        if not isinstance(plan, Plan):
+            raise TypeError(f"plan is {type(plan).__name__}, expected a Plan: make one with rbd_ref.compartments")
+        self.plan = plan
+        self.seed = integer("seed", seed, 0, DOUBLE_WORD)
+        self.family = parse_family(family)
+        self.normalize = member("normalize", normalize, NORMALIZATIONS)
+        self.backend = backends.load(backend) if isinstance(backend, str) else backend
+        self._check_capabilities()
+
+    def _check_capabilities(self) -> None:
+        """Refuse what the backend says it cannot do, before it is asked to."""
+        can = self.backend.capabilities
+        for kind, wanted, offered in (
+            ("family", self.family.name, can.families),
+            ("normalize", self.normalize, can.normalizations),
+        ):
+            if wanted not in offered:
+                raise ValueError(
+                    f"backend {self.backend.name} has no {kind} {wanted!r}, expected one of {', '.join(offered)}: "
+                    "choose another, or the backend numba"
+                )
+
+    def draw(self, step: int, worker: int = 0) -> Draw:
+        """The basis of one step and worker, as backends take it."""
+        step, worker = integer("step", step, 0, WORD), integer("worker", worker, 0, WORD)
+        return Draw(self.plan, self.family, self.normalize, self.seed, step, worker)
+
+    def project(self, g: ArrayLike, step: int, worker: int = 0) -> Vector:
+        """a_i = <phi_i, g> / N_i: the coefficients of the gradient g, float32 of length plan.d."""
+        a = self.backend.project(self.draw(step, worker), vector("g", g, self.plan.D))
+        finite("the projection of g", a)
+        return a
+
+    def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Vector:
+        """u = sum_i a_i phi_i: the update of the coefficients a, float32 of length plan.D, the same bits everywhere."""
+        return self.backend.reconstruct(self.draw(step, worker), vector("a", a, self.plan.d))
+
+    def descend(self, g: ArrayLike, step: int, worker: int = 0) -> tuple[Vector, Vector]:
+        """(a, u) with a = project(g) and u = reconstruct(a), where each direction is generated only once."""
+        a, u = self.backend.descend(self.draw(step, worker), vector("g", g, self.plan.D))
+        finite("the projection of g", a)
+        return a, u
+
+    def directions(self, indices: Sequence[int], step: int, worker: int = 0) -> Vector:
+        """Rows phi_i as `reconstruct` uses them, (len(indices), D), zero outside their compartment; meant for a few."""
+        numbers = [integer("a direction's index", index, 0, self.plan.d) for index in indices]
+        return self.backend.directions(self.draw(step, worker), numbers)
+
+    def __repr__(self) -> str:
+        return (
+            f"Basis({self.plan}, seed={self.seed}, family={str(self.family)!r}, "
+            f"normalize={self.normalize!r}, backend={self.backend.name!r})"
+        )

@@ -1,0 +1,1 @@
+"""The conformance suite: what a backend must do, level by level."""

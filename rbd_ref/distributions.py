@@ -1,0 +1,261 @@
+"""Families: how the words of one direction become its float32 entries.
+
+For each family a plain NumPy definition and the kernel held to it. Every float operation is float32, rounded
+once and never fused, in the order written here: the bits are the specification (docs/specification.md, section 4).
+`srht` takes its signs from here and its rows from hadamard.py.
+May import: numpy, _jit, _check, prng. Tests: tests/test_distributions.py, tests/test_statistics.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbd_ref._check import integer, member
+from rbd_ref._jit import device, kernel
+from rbd_ref.prng import Words, threefry, threefry2x32
+
+Vector = NDArray[np.float32]
+KeyPair = tuple[np.uint32, np.uint32]
+
+TILE = 4096  # elements that a kernel holds at a time; a multiple of every block
+NORMAL, UNIFORM, RADEMACHER, BERNOULLI, SPARSE, SRHT = range(6)
+CODES = {
+    "normal": NORMAL,
+    "uniform": UNIFORM,
+    "rademacher": RADEMACHER,
+    "bernoulli-graphcore": BERNOULLI,
+    "sparse": SPARSE,
+    "srht": SRHT,
+}
+FAMILIES = tuple(CODES)
+DEFAULT_WINDOW = 100
+LARGEST_WINDOW = 256
+
+
+class Law(NamedTuple):
+    """What a kernel needs to know of a family."""
+
+    code: int
+    window: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family by name; `window` is the s of `sparse`, one non-zero in each s elements, and 0 elsewhere."""
+
+    name: str
+    window: int = 0
+
+    @property
+    def law(self) -> Law:
+        """The family as kernels take it."""
+        return Law(CODES[self.name], self.window)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.window}" if self.name == "sparse" else self.name
+
+    def expected_square(self, size: int) -> float:
+        """E |phi|^2 of a direction over `size` elements."""
+        if self.name == "sparse":
+            return float(-(-size // self.window))
+        return size * {"uniform": 1 / 3, "bernoulli-graphcore": 1.25}.get(self.name, 1.0)
+
+    @property
+    def square_is_constant(self) -> bool:
+        """Whether |phi|^2 is the same for every direction: all entries are +-1 or their number is fixed."""
+        return self.name in ("rademacher", "srht", "sparse")
+
+
+def parse_family(text: Any) -> Family:
+    """A `Family` from its name: one of FAMILIES, or `sparse:S` for one non-zero in S."""
+    name, colon, window = text.partition(":") if isinstance(text, str) else (text, "", "")
+    if colon and name == "sparse" and window.isdecimal():
+        return Family("sparse", integer("the window of family sparse", int(window), 1, LARGEST_WINDOW + 1))
+    known = member("family", text, FAMILIES)
+    return Family(known, DEFAULT_WINDOW if known == "sparse" else 0)
+
+
+# Box-Muller constants: docs/specification.md, section 4.1, says how they were found and judged.
+F32 = np.float32
+TWO_LN_2 = F32(float.fromhex("0x1.62e43p+0"))
+Q5, Q4, Q3, Q2, Q1, Q0 = (F32(v) for v in (0.36, -0.41, 0.499, -0.6666, 1.0, -2.0))
+S2, S1, S0 = (F32(v) for v in (0.0024, -0.0807, 0.7854))
+C3, C2, C1, C0 = (F32(v) for v in (-0.0003, 0.01585, -0.3084, 1.0))
+ONE, TWO, HALF = F32(1), F32(2), F32(0.5)
+STEP_22, STEP_23, STEP_24, MIDDLE = F32(2.0**-22), F32(2.0**-23), F32(2.0**-24), F32(2.0**23)
+
+
+def block_words(key: Words, direction: int, blocks: int) -> Words:
+    """Words (2, blocks) of one direction: threefry(key, (direction, block))."""
+    block = np.arange(blocks, dtype=np.uint32)
+    return threefry2x32(key, np.stack([np.full_like(block, direction), block]))
+
+
+def radius(x0: Words) -> Vector:
+    """r = sqrt(-2 ln u) of u = (2 (x0 >> 9) + 1) 2^-24, by u = m 2^-E with 2/3 <= m < 4/3 and -2 ln(1 + z) ~ z Q(z)."""
+    mantissa, exponent = np.frexp((2 * (x0 >> 9) + 1).astype(F32))
+    low = mantissa < F32(2 / 3)
+    m = np.where(low, TWO * mantissa, mantissa)
+    e = (24 - np.where(low, exponent - 1, exponent)).astype(F32)
+    z = m - ONE
+    q = ((((Q5 * z + Q4) * z + Q3) * z + Q2) * z + Q1) * z + Q0
+    r: Vector = np.sqrt(q * z + e * TWO_LN_2)
+    return r
+
+
+def normal_pairs(x: Words) -> Vector:
+    """Box-Muller: pairs (2, n) of N(0, 1) from words (2, n); the angle is pi/4 f within a quadrant from two bits."""
+    f = (2 * (x[1] >> 8 & 0x3FFFFF) + 1).astype(F32) * STEP_22 - ONE
+    w = f * f
+    sine = ((S2 * w + S1) * w + S0) * f
+    cosine = ((C3 * w + C2) * w + C1) * w + C0
+    r = radius(x[0])
+    a, b = r * np.where(x[1] >> 31 == 1, -cosine, cosine), r * sine
+    swap = x[1] >> 30 & 1 == 1
+    return np.stack([np.where(swap, b, a), np.where(swap, a, b)])
+
+
+def uniform_pairs(x: Words) -> Vector:
+    """(2 (x >> 8) + 1) 2^-24 - 1: odd multiples of 2^-24 in (-1, 1), exact and symmetric about 0."""
+    return ((x >> 8).astype(F32) - MIDDLE) * STEP_23 + STEP_24
+
+
+def bits(x: Words) -> NDArray[np.uint32]:
+    """The 64 bits of each block, bit b of x0 at place b and of x1 at place 32 + b, as one long vector."""
+    places = np.arange(32, dtype=np.uint32)
+    return (x.T[:, :, None] >> places & np.uint32(1)).reshape(-1)
+
+
+def sparse_entries(key: Words, direction: int, size: int, window: int) -> tuple[NDArray[np.int64], Vector]:
+    """Place and value of each window's non-zero: the place is (x >> 8) L >> 24 of its L elements, the sign is bit 0."""
+    windows = -(-size // window)
+    x = block_words(key, direction, -(-windows // 2)).T.reshape(-1)[:windows]
+    first = np.arange(windows, dtype=np.int64) * window
+    length = np.minimum(window, size - first).astype(np.uint32)
+    place = first + ((x >> 8) * length >> 24).astype(np.int64)
+    return place, ONE - TWO * (x & 1).astype(F32)
+
+
+def direction_entries(family: Family, key: Words, direction: int, size: int) -> Vector:
+    """phi of one direction over a compartment of `size` elements; every family but `srht`."""
+    if family.name == "normal":
+        return normal_pairs(block_words(key, direction, -(-size // 2))).T.reshape(-1)[:size]
+    if family.name == "uniform":
+        return uniform_pairs(block_words(key, direction, -(-size // 2))).T.reshape(-1)[:size]
+    if family.name == "sparse":
+        phi = np.zeros(size, dtype=F32)
+        place, value = sparse_entries(key, direction, size, family.window)
+        phi[place] = value
+        return phi
+    signs = ONE - TWO * bits(block_words(key, direction, -(-size // 64)))[:size].astype(F32)
+    return signs - HALF if family.name == "bernoulli-graphcore" else signs
+
+
+THRESHOLD = np.int32(F32(2 / 3).view(np.int32))
+
+
+@device
+def radius_kernel(x0: np.uint32) -> np.float32:
+    """The kernel of `radius`: the exponent is read from the bits of the float."""
+    i = np.float32(np.int32(np.uint32(np.uint32(x0 >> np.uint32(9)) << np.uint32(1)) | np.uint32(1))).view(np.int32)
+    e = np.int32(np.int32(i - THRESHOLD) >> np.int32(23))
+    z = np.float32(np.int32(i - np.int32(e << np.int32(23))).view(np.float32) - ONE)
+    q = Q5 * z + Q4
+    q = q * z + Q3
+    q = q * z + Q2
+    q = q * z + Q1
+    q = q * z + Q0
+    return np.float32(np.sqrt(q * z + np.float32(np.int32(np.int32(24) - e)) * TWO_LN_2))
+
+
+@device
+def normal_pair(x0: np.uint32, x1: np.uint32) -> tuple[np.float32, np.float32]:
+    """The kernel of `normal_pairs`."""
+    k = np.int32(np.uint32(np.uint32(x1 >> np.uint32(7)) & np.uint32(0x7FFFFE)) | np.uint32(1))
+    f = np.float32(np.float32(k) * STEP_22 - ONE)
+    w = f * f
+    sine = ((S2 * w + S1) * w + S0) * f
+    cosine = ((C3 * w + C2) * w + C1) * w + C0
+    r = radius_kernel(x0)
+    sign = np.uint32(x1 & np.uint32(0x80000000))
+    a = np.uint32(np.float32(r * cosine).view(np.uint32) ^ sign).view(np.float32)
+    b = np.float32(r * sine)
+    swap = np.uint32(x1 & np.uint32(0x40000000)) != np.uint32(0)
+    return (b if swap else a), (a if swap else b)
+
+
+@device
+def uniform_value(x: np.uint32) -> np.float32:
+    """The kernel of `uniform_pairs`."""
+    return np.float32((np.float32(np.int32(x >> np.uint32(8))) - MIDDLE) * STEP_23 + STEP_24)
+
+
+@kernel
+def fill_words(key: KeyPair, i: int, first: int, x0: Words, x1: Words) -> None:
+    """Words of direction i for the blocks first, first + 1, ... into x0 and x1."""
+    for p in range(x0.size):
+        x0[p], x1[p] = threefry(key[0], key[1], np.uint32(i), np.uint32(first + p))
+
+
+@kernel
+def fill_normal(x0: Words, x1: Words, phi: Vector) -> None:
+    """Elements 2p and 2p + 1 from block p."""
+    for p in range(x0.size):
+        phi[2 * p], phi[2 * p + 1] = normal_pair(x0[p], x1[p])
+
+
+@kernel
+def fill_uniform(x0: Words, x1: Words, phi: Vector) -> None:
+    """Elements 2p and 2p + 1 from block p."""
+    for p in range(x0.size):
+        phi[2 * p] = uniform_value(x0[p])
+        phi[2 * p + 1] = uniform_value(x1[p])
+
+
+@kernel
+def fill_bits(x0: Words, x1: Words, clear: np.float32, set_: np.float32, phi: Vector) -> None:
+    """Elements 64p .. 64p + 63 from block p: `clear` or `set_` as the bit is."""
+    for p in range(x0.size):
+        for b in range(32):
+            phi[64 * p + b] = set_ if np.uint32(x0[p] >> np.uint32(b)) & np.uint32(1) else clear
+        for b in range(32):
+            phi[64 * p + 32 + b] = set_ if np.uint32(x1[p] >> np.uint32(b)) & np.uint32(1) else clear
+
+
+@kernel
+def fill_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, phi: Vector) -> None:
+    """Elements first .. first + n - 1 of a sparse direction over `size` elements."""
+    phi[:n] = np.float32(0)
+    for v in range(first // window, (first + n - 1) // window + 1):
+        x0, x1 = threefry(key[0], key[1], np.uint32(i), np.uint32(v // 2))
+        x = x0 if v % 2 == 0 else x1
+        length = np.uint32(min(window, size - v * window))
+        place = v * window + np.int64(np.uint32(np.uint32(x >> np.uint32(8)) * length) >> np.uint32(24)) - first
+        if 0 <= place < n:
+            phi[place] = ONE - TWO * np.float32(np.int32(x & np.uint32(1)))
+
+
+@kernel
+def fill(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, phi: Vector) -> None:
+    """Elements first .. first + n - 1 of direction i over `size` elements into phi[:n].
+
+    `first` is a multiple of TILE and n at most TILE; phi and scratch have TILE places, and all of phi may be written.
+    """
+    if law.code == SPARSE:
+        fill_sparse(law.window, key, i, first, n, size, phi)
+        return
+    block = 2 if law.code <= UNIFORM else 64
+    blocks = (n + block - 1) // block
+    x0, x1 = scratch[:blocks], scratch[TILE // 2 : TILE // 2 + blocks]
+    fill_words(key, i, first // block, x0, x1)
+    if law.code == NORMAL:
+        fill_normal(x0, x1, phi)
+    elif law.code == UNIFORM:
+        fill_uniform(x0, x1, phi)
+    else:
+        shift = HALF if law.code == BERNOULLI else np.float32(0)
+        fill_bits(x0, x1, ONE - shift, -ONE - shift, phi)

@@ -1,0 +1,118 @@
+"""The reference backend: the kernels of operations.py behind the backend protocol, registered as `numba`.
+
+May import: numpy, numba, operations, hadamard, distributions, backend. Tests: tests/test_operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+
+from rbd_ref import hadamard, operations
+from rbd_ref._jit import parallel_kernel, prange
+from rbd_ref.backend import Capabilities
+from rbd_ref.distributions import F32, TILE, Vector, fill
+from rbd_ref.operations import Draw
+from rbd_ref.prng import Words, threefry
+
+SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
+ROOM = 2**18  # entries of directions that `descend` holds at a time, where two directions are not more than that
+config: Any = numba.config
+EMPTY = np.empty(0, dtype=F32)
+
+
+@parallel_kernel
+def words_kernel(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> None:
+    """Each counter of its own."""
+    for p in prange(counter.shape[1]):
+        out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
+
+
+def rows_held(size: int, d: int) -> int:
+    """How many directions of `size` elements `descend` holds at a time: two, or as many as have room."""
+    return min(d, max(2, ROOM // size))
+
+
+class NumbaBackend:
+    """The reference implementation: any number of threads, always the same bits."""
+
+    name: ClassVar[str] = "numba"
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def words(self, key: Words, counter: Words) -> Words:
+        """`prng.threefry2x32`."""
+        out = np.empty_like(counter)
+        with np.errstate(over="ignore"):
+            words_kernel(key[0], key[1], counter, out)
+        return out
+
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+        """Rows of `operations.directions_dense`."""
+        phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
+        with np.errstate(over="ignore"):
+            for row, index in zip(phi, indices, strict=True):
+                k, i = draw.plan.locate(index)
+                self._direction(draw, k, i, row[draw.plan.elements(k)])
+        return phi
+
+    def _direction(self, draw: Draw, k: int, i: int, row: Vector) -> None:
+        """Direction i of compartment k into `row`."""
+        key = (draw.keys[0, k], draw.keys[1, k])
+        if draw.family.name == "srht":
+            chosen = hadamard.rows_kernel(key, row.size, draw.plan.dims[k])[i : i + 1]
+            hadamard.synthesise(key, chosen, np.ones(1, dtype=F32), row)
+            return
+        scratch, phi = np.empty(TILE, dtype=np.uint32), np.empty(TILE, dtype=F32)
+        for first in range(0, row.size, TILE):
+            n = min(TILE, row.size - first)
+            fill(draw.family.law, key, i, first, n, row.size, scratch, phi)
+            row[first : first + n] = phi[:n]
+
+    def project(self, draw: Draw, g: Vector) -> Vector:
+        """`operations.project_dense`, near enough."""
+        plan, a = draw.plan, np.empty(draw.plan.d, dtype=F32)
+        with np.errstate(over="ignore"):
+            if draw.family.name == "srht":
+                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, EMPTY)
+            else:
+                operations.project_kernel(draw.family.law, draw.keys, plan.layout, plan.owners, draw.divisors, g, a)
+        return a
+
+    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+        """`operations.reconstruct_dense`, to the bit."""
+        plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)
+        with np.errstate(over="ignore"):
+            if draw.family.name == "srht":
+                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, EMPTY, a, u)
+            else:
+                operations.reconstruct_kernel(draw.family.law, draw.keys, plan.layout, plan.tiles(TILE), a, u)
+        return u
+
+    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+        """`project` and `reconstruct` with each direction generated once."""
+        plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), np.zeros(draw.plan.D, dtype=F32)
+        with np.errstate(over="ignore"):
+            if draw.family.name == "srht":
+                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, u)
+            else:
+                self._descend(draw, g, a, u)
+        return a, u
+
+    def _descend(self, draw: Draw, g: Vector, a: Vector, u: Vector) -> None:
+        """Small compartments apart, one thread each; large ones one after the other, all threads together."""
+        plan, law, sizes = draw.plan, draw.family.law, np.array(draw.plan.sizes)
+        small = np.flatnonzero(sizes <= SMALL)
+        operations.descend_apart(law, draw.keys, plan.layout, small, draw.divisors, g, a, u)
+        for k in np.flatnonzero(sizes > SMALL).tolist():
+            tiles, held = -(-plan.sizes[k] // TILE), rows_held(plan.sizes[k], plan.dims[k])
+            rows, sums = np.empty((held, tiles * TILE), dtype=F32), np.empty((held, tiles, 2))
+            here, there, key = plan.elements(k), plan.directions(k), (draw.keys[0, k], draw.keys[1, k])
+            operations.descend_together(law, key, draw.divisors[k], rows, sums, g[here], a[there], u[here])
+
+    def set_threads(self, n: int) -> int:
+        """Numba's threads, at most as many as it started with."""
+        numba.set_num_threads(max(1, min(n, config.NUMBA_NUM_THREADS)))
+        return int(numba.get_num_threads())
