@@ -82,9 +82,20 @@ def parse_family(text: Any) -> Family:
 # Box-Muller constants: docs/specification.md, section 4.1, says how they were found and judged.
 F32 = np.float32
 TWO_LN_2 = F32(float.fromhex("0x1.62e43p+0"))
-Q5, Q4, Q3, Q2, Q1, Q0 = (F32(v) for v in (0.36, -0.41, 0.499, -0.6666, 1.0, -2.0))
-S2, S1, S0 = (F32(v) for v in (0.0024, -0.0807, 0.7854))
-C3, C2, C1, C0 = (F32(v) for v in (-0.0003, 0.01585, -0.3084, 1.0))
+Q5, Q4, Q3, Q2, Q1, Q0 = (
+    F32(float.fromhex(digits))
+    for digits in (
+        "0x1.999868p-2",
+        "-0x1.d3ddfcp-2",
+        "0x1.fb0b4p-2",
+        "-0x1.53e30ap-1",
+        "0x1.0005fcp+0",
+        "-0x1.0000f6p+1",
+    )
+)
+S2, S1, S0 = (F32(float.fromhex(digits)) for digits in ("0x1.3e2184p-9", "-0x1.4a9ad2p-4", "0x1.921f32p-1"))
+C3, C2, C1 = (F32(float.fromhex(digits)) for digits in ("-0x1.4eb112p-12", "0x1.03b18ep-6", "-0x1.3bd3a2p-2"))
+LARGEST = 2**31 - 2**7  # the integer below 2^31 that is a float32: u stays below 1
 ONE, TWO, HALF = F32(1), F32(2), F32(0.5)
 STEP_22, STEP_23, STEP_24, MIDDLE = F32(2.0**-22), F32(2.0**-23), F32(2.0**-24), F32(2.0**23)
 
@@ -96,11 +107,14 @@ def block_words(key: Words, direction: int, blocks: int) -> Words:
 
 
 def radius(x0: Words) -> Vector:
-    """r = sqrt(-2 ln u) of u = (2 (x0 >> 9) + 1) 2^-24, by u = m 2^-E with 2/3 <= m < 4/3 and -2 ln(1 + z) ~ z Q(z)."""
-    mantissa, exponent = np.frexp((2 * (x0 >> 9) + 1).astype(F32))
+    """r = sqrt(-2 ln u) of u = float32(min(x0 >> 1 | 1, 2^31 - 2^7)) 2^-31.
+
+    u = m 2^-E with 2/3 <= m < 4/3, z = m - 1, and -2 ln(1 + z) is z Q(z).
+    """
+    mantissa, exponent = np.frexp(np.minimum(x0 >> 1 | 1, LARGEST).astype(np.int32).astype(F32))
     low = mantissa < F32(2 / 3)
     m = np.where(low, TWO * mantissa, mantissa)
-    e = (24 - np.where(low, exponent - 1, exponent)).astype(F32)
+    e = (31 - np.where(low, exponent - 1, exponent)).astype(F32)
     z = m - ONE
     q = ((((Q5 * z + Q4) * z + Q3) * z + Q2) * z + Q1) * z + Q0
     r: Vector = np.sqrt(q * z + e * TWO_LN_2)
@@ -112,7 +126,7 @@ def normal_pairs(x: Words) -> Vector:
     f = (2 * (x[1] >> 8 & 0x3FFFFF) + 1).astype(F32) * STEP_22 - ONE
     w = f * f
     sine = ((S2 * w + S1) * w + S0) * f
-    cosine = ((C3 * w + C2) * w + C1) * w + C0
+    cosine = ((C3 * w + C2) * w + C1) * w + ONE
     r = radius(x[0])
     a, b = r * np.where(x[1] >> 31 == 1, -cosine, cosine), r * sine
     swap = x[1] >> 30 & 1 == 1
@@ -161,7 +175,8 @@ THRESHOLD = np.int32(F32(2 / 3).view(np.int32))
 @device
 def radius_kernel(x0: np.uint32) -> np.float32:
     """The kernel of `radius`: the exponent is read from the bits of the float."""
-    i = np.float32(np.int32(np.uint32(np.uint32(x0 >> np.uint32(9)) << np.uint32(1)) | np.uint32(1))).view(np.int32)
+    v = np.int32(np.uint32(x0 >> np.uint32(1)) | np.uint32(1))
+    i = np.float32(min(v, np.int32(LARGEST))).view(np.int32)
     e = np.int32(np.int32(i - THRESHOLD) >> np.int32(23))
     z = np.float32(np.int32(i - np.int32(e << np.int32(23))).view(np.float32) - ONE)
     q = Q5 * z + Q4
@@ -169,7 +184,7 @@ def radius_kernel(x0: np.uint32) -> np.float32:
     q = q * z + Q2
     q = q * z + Q1
     q = q * z + Q0
-    return np.float32(np.sqrt(q * z + np.float32(np.int32(np.int32(24) - e)) * TWO_LN_2))
+    return np.float32(np.sqrt(q * z + np.float32(np.int32(np.int32(31) - e)) * TWO_LN_2))
 
 
 @device
@@ -179,7 +194,7 @@ def normal_pair(x0: np.uint32, x1: np.uint32) -> tuple[np.float32, np.float32]:
     f = np.float32(np.float32(k) * STEP_22 - ONE)
     w = f * f
     sine = ((S2 * w + S1) * w + S0) * f
-    cosine = ((C3 * w + C2) * w + C1) * w + C0
+    cosine = ((C3 * w + C2) * w + C1) * w + ONE
     r = radius_kernel(x0)
     sign = np.uint32(x1 & np.uint32(0x80000000))
     a = np.uint32(np.float32(r * cosine).view(np.uint32) ^ sign).view(np.float32)

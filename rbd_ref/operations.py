@@ -76,13 +76,17 @@ def flush(a: Vector) -> Vector:
     return flushed
 
 
+def divisors_dense(draw: Draw, phi: NDArray[np.float64]) -> NDArray[np.float64]:
+    """N_i of each direction."""
+    divisors = np.repeat(draw.divisors, draw.plan.dims)
+    return np.where(divisors == 0, np.sum(phi * phi, axis=1), divisors)
+
+
 def project_dense(draw: Draw, g: Vector) -> Vector:
     """a_i = <phi_i, g> / N_i, in float64 and rounded once: what `project` of every backend comes near to."""
     phi = directions_dense(draw).astype(np.float64)
-    divisor = np.repeat(draw.divisors, draw.plan.dims)
-    divisor = np.where(divisor == 0, np.sum(phi * phi, axis=1), divisor)
     with np.errstate(over="ignore"):
-        a = (phi @ g.astype(np.float64) / divisor).astype(F32)
+        a = (phi @ g.astype(np.float64) / divisors_dense(draw, phi)).astype(F32)
     return flush(a)
 
 
@@ -91,7 +95,9 @@ def reconstruct_dense(draw: Draw, a: Vector) -> Vector:
     u = np.zeros(draw.plan.D, dtype=F32)
     a = flush(a)
     if draw.family.name == "srht":
-        return u + np.concatenate([_srht_dense(draw, k, a) for k in range(draw.plan.K)])
+        for k in range(draw.plan.K):
+            u[draw.plan.elements(k)] += _srht_dense(draw, k, a)
+        return u
     for a_i, phi_i in zip(a, directions_dense(draw), strict=True):
         u = u + a_i * phi_i
     return u

@@ -1,0 +1,66 @@
+"""`python -m rbd_ref.conformance`: run the suite against a backend and say how far its bits are right.
+
+Exit status 0 if it conforms to all that it declares, 1 if it fails at a level, 2 if it cannot be run at all.
+May import: suite, backend. Tests: tests/test_conformance.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rbd_ref.backend import LEVELS, load, names
+from rbd_ref.conformance.suite import Outcome, Report, run
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    command = argparse.ArgumentParser(
+        prog="python -m rbd_ref.conformance",
+        description="Run the conformance suite against a backend; the last line tells the level it conforms to.",
+    )
+    command.add_argument(
+        "--rbd-backend",
+        required=True,
+        metavar="NAME",
+        help=f"an installed backend ({', '.join(names())}) or the class of any other as package.module:Class",
+    )
+    command.add_argument(
+        "--level", choices=LEVELS, default=LEVELS[-1], help="the last level to run (default: %(default)s)"
+    )
+    command.add_argument("--report", type=Path, metavar="FILE.json", help="write all outcomes there")
+    return command
+
+
+def show(outcome: Outcome) -> None:
+    """One line a check, and the reason where it did not pass."""
+    name = f"{outcome.level}  {outcome.title}" + (f" [{outcome.family}]" if outcome.family else "")
+    print(f"{outcome.outcome:10s} {outcome.seconds:7.2f} s  {name}", flush=True)
+    if outcome.message:
+        print(f"{'':23s}{outcome.message}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.report:
+            options.report.touch()
+        backend = load(options.rbd_backend)
+    except (ValueError, OSError) as error:
+        print(f"rbd_ref.conformance: {error}", file=sys.stderr)
+        return 2
+    for item in run(backend, options.level):
+        if isinstance(item, Report):
+            report = item
+        else:
+            show(item)
+    if options.report:
+        report.write(options.report)
+    print(report.verdict)
+    return 1 if report.failed_at else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

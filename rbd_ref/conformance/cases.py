@@ -1,0 +1,49 @@
+"""The bases that the suite and the golden vectors are made of: small, but with every edge in them.
+
+May import: numpy, prng, distributions, compartments, operations. Tests: through the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rbd_ref.compartments import Plan, even, explicit, whole
+from rbd_ref.distributions import F32, Vector, parse_family, uniform_pairs
+from rbd_ref.operations import Draw
+from rbd_ref.prng import Words, fold_in, root_key, threefry2x32
+
+LAST = 2**32 - 1
+
+# (seed, step, worker): the origin, one neighbour in each, sums that collide if seeds are added up, and the ends.
+ADDRESSES = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (7, 3, 5), (7, 5, 3), (2**64 - 1, LAST, LAST), (2**32, 1, 0))
+
+PLANS = (
+    whole(1, d=1),
+    whole(2, d=2),
+    whole(65, d=3),
+    whole(300, d=5),
+    even(101, k=4, d=3),
+    even(7, k=7, d=1),
+    explicit(263, [(0, 1, 1), (1, 129, 4), (129, 130, 1), (130, 263, 2)]),
+)
+
+
+def pseudo_random(label: int, n: int) -> Vector:
+    """n numbers in (-1, 1) that are the same everywhere, for gradients and coefficients."""
+    key: Words = fold_in(root_key(label), n)
+    block = np.arange(-(-n // 2), dtype=np.uint32)
+    return uniform_pairs(threefry2x32(key, np.stack([np.zeros_like(block), block]))).T.reshape(-1)[:n].astype(F32)
+
+
+def draws(family: str, normalize: str = "unit") -> Iterator[Draw]:
+    """Every plan at a few addresses each, every address at some plan."""
+    for p, plan in enumerate(PLANS):
+        for seed, step, worker in (*ADDRESSES[p::3], ADDRESSES[4]):
+            yield draw_at(plan, family, normalize, seed, step, worker)
+
+
+def draw_at(plan: Plan, family: str, normalize: str, seed: int, step: int, worker: int) -> Draw:
+    """A `Draw` from the names that users write."""
+    return Draw(plan, parse_family(family), normalize, seed, step, worker)

@@ -1,0 +1,63 @@
+"""L1: directions. Every family's entries to the bit, for any seed, step, worker, compartment and direction.
+
+May import: numpy, operations, the suite. Tests: tests/test_broken_backends.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from rbd_ref.backend import Backend
+from rbd_ref.compartments import whole
+from rbd_ref.conformance.cases import ADDRESSES, draw_at, draws
+from rbd_ref.conformance.golden import draw_of, floats, read
+from rbd_ref.conformance.suite import check_families, expect, same_bits
+from rbd_ref.operations import Draw, directions_dense
+
+
+def describe(draw: Draw) -> str:
+    """A draw in words, for messages."""
+    return f"{draw.family} over {draw.plan}, seed {draw.seed}, step {draw.step}, worker {draw.worker}"
+
+
+@check_families("L1", "directions equal the golden vectors")
+def golden(backend: Backend, family: str) -> None:
+    """All directions of each small basis in directions.json."""
+    for row in read("directions")["cases"]:
+        draw = draw_of(row)
+        if draw.family.name == family:
+            expected = floats(row["phi"]).reshape(draw.plan.d, draw.plan.D)
+            same_bits(f"directions of {describe(draw)}", backend.directions(draw, range(draw.plan.d)), expected)
+
+
+@check_families("L1", "long directions have the golden checksums")
+def long(backend: Backend, family: str) -> None:
+    """One direction of each long basis in directions.json, by its SHA-256."""
+    for row in read("directions")["long"]:
+        draw = draw_of(row)
+        if draw.family.name == family:
+            got = backend.directions(draw, [row["direction"]])
+            expect(got.shape == (1, draw.plan.D), f"a direction of {describe(draw)} has shape {got.shape}")
+            found = hashlib.sha256(np.ascontiguousarray(got, dtype="<f4").tobytes()).hexdigest()
+            expect(
+                found == row["sha256"], f"direction {row['direction']} of {describe(draw)}: SHA-256 {found} is wrong"
+            )
+
+
+@check_families("L1", "directions equal the definition at all edges")
+def edges(backend: Backend, family: str) -> None:
+    """Sizes of one and odd sizes, compartments of unlike sizes, the ends of seed, step and worker."""
+    for draw in draws(family):
+        got = backend.directions(draw, range(draw.plan.d))
+        same_bits(f"directions of {describe(draw)}", got, directions_dense(draw))
+
+
+@check_families("L1", "any choice of directions in any order gives the same rows")
+def choice(backend: Backend, family: str) -> None:
+    """Few, repeated, reversed and no rows at all."""
+    draw = draw_at(whole(129, d=9), family, "unit", *ADDRESSES[4])
+    phi = directions_dense(draw)
+    for indices in ([8], [3, 3], [8, 0, 5], []):
+        same_bits(f"directions {indices} of {describe(draw)}", backend.directions(draw, indices), phi[indices])

@@ -1,0 +1,186 @@
+"""What a check is, how the checks are run against a backend, and the report that comes out.
+
+May import: the package, the levels (by name, when they are needed). Tests: tests/test_conformance.py.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+import rbd_ref
+from rbd_ref.backend import LEVELS, Backend
+from rbd_ref.conformance.golden import VERSION
+from rbd_ref.distributions import FAMILIES
+
+MODULES = ("words", "directions", "operations")
+
+
+class Mismatch(Exception):
+    """What a check found wrong, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a backend must do, for one family or, where `family` is None, for none in particular."""
+
+    level: str
+    title: str
+    family: str | None
+    run: Callable[[Backend], None]
+
+    def __str__(self) -> str:
+        return f"{self.level} {self.title}" + (f" [{self.family}]" if self.family else "")
+
+
+CHECKS: list[Check] = []
+
+
+def check(level: str, title: str) -> Callable[[Callable[[Backend], None]], Callable[[Backend], None]]:
+    """Register a function of a backend as a check."""
+
+    def register(function: Callable[[Backend], None]) -> Callable[[Backend], None]:
+        CHECKS.append(Check(level, title, None, function))
+        return function
+
+    return register
+
+
+def check_families(
+    level: str, title: str
+) -> Callable[[Callable[[Backend, str], None]], Callable[[Backend, str], None]]:
+    """Register a function of a backend and a family as one check for each family."""
+
+    def register(function: Callable[[Backend, str], None]) -> Callable[[Backend, str], None]:
+        for family in FAMILIES:
+            CHECKS.append(Check(level, title, family, _of_family(function, family)))
+        return function
+
+    return register
+
+
+def _of_family(function: Callable[[Backend, str], None], family: str) -> Callable[[Backend], None]:
+    return lambda backend: function(backend, family)
+
+
+def all_checks() -> list[Check]:
+    """Every check, in order of level."""
+    for module in MODULES:
+        import_module(f"rbd_ref.conformance.{module}")
+    return sorted(CHECKS, key=lambda item: LEVELS.index(item.level))
+
+
+def expect(condition: bool, message: str) -> None:
+    """Raise `Mismatch` with the message unless the condition holds."""
+    if not condition:
+        raise Mismatch(message)
+
+
+def same_bits(what: str, got: object, expected: np.ndarray) -> None:
+    """Demand an array of the expected type, shape and bits."""
+    expect(isinstance(got, np.ndarray), f"{what} is {type(got).__name__}, expected a NumPy array")
+    array = np.asarray(got)
+    expect(array.dtype == expected.dtype, f"{what} has dtype {array.dtype}, expected {expected.dtype}")
+    expect(array.shape == expected.shape, f"{what} has shape {array.shape}, expected {expected.shape}")
+    mine, theirs = (np.ascontiguousarray(x).view(np.uint32) for x in (array, expected))
+    places = np.argwhere(mine != theirs)
+    if len(places):
+        at = tuple(int(i) for i in places[0])
+        raise Mismatch(
+            f"{what}: {len(places)} of {mine.size} words differ, the first at {at}: "
+            f"got {int(mine[at]):#010x} ({array[at]}), expected {int(theirs[at]):#010x} ({expected[at]})"
+        )
+
+
+@dataclass
+class Outcome:
+    """How one check ended: `passed`, `failed`, or `undeclared` where the backend does not claim it."""
+
+    level: str
+    title: str
+    family: str | None
+    outcome: str
+    seconds: float = 0.0
+    message: str = ""
+
+
+@dataclass
+class Report:
+    """All outcomes of one backend; `level` is the highest level fully passed, `failed_at` the one it fails."""
+
+    backend: str
+    declared: dict[str, object]
+    asked: str
+    level: str | None = None
+    failed_at: str | None = None
+    rbd_ref: str = rbd_ref.__version__
+    vectors: str = VERSION
+    machine: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
+    python: str = field(default_factory=platform.python_version)
+    checks: list[Outcome] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """The last line of the command's output."""
+        if self.failed_at:
+            return f"{self.backend}: fails at {self.failed_at}"
+        return f"{self.backend}: conforms to {self.level}"
+
+    def write(self, path: Path) -> None:
+        """Save as JSON."""
+        path.write_text(json.dumps(asdict(self) | {"verdict": self.verdict}, indent=1) + "\n")
+
+
+def undeclared(backend: Backend, item: Check) -> str:
+    """Why a check does not apply to this backend; empty if it does."""
+    can = backend.capabilities
+    if LEVELS.index(item.level) > LEVELS.index(can.level):
+        return f"{backend.name} declares {can.level} as its highest level" + (f": {can.reason}" if can.reason else "")
+    if item.family and item.family not in can.families:
+        return f"{backend.name} does not declare the family {item.family}" + (f": {can.reason}" if can.reason else "")
+    return ""
+
+
+def run_check(backend: Backend, item: Check) -> Outcome:
+    """Run one check; anything it raises is a failure with its message."""
+    result = Outcome(item.level, item.title, item.family, "passed")
+    if reason := undeclared(backend, item):
+        result.outcome, result.message = "undeclared", reason
+        return result
+    start = time.perf_counter()
+    try:
+        item.run(backend)
+    except Mismatch as error:
+        result.outcome, result.message = "failed", str(error)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"raised {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        result.outcome, result.message = "failed", text
+    result.seconds = round(time.perf_counter() - start, 3)
+    return result
+
+
+def run(backend: Backend, highest: str = LEVELS[-1]) -> Iterator[Outcome | Report]:
+    """Outcomes level by level up to `highest`, none after a level that is not passed; last the report."""
+    report = Report(backend.name, asdict(backend.capabilities), highest)
+    for level in LEVELS[: LEVELS.index(highest) + 1]:
+        outcomes = []
+        for item in all_checks():
+            if item.level == level:
+                outcomes.append(run_check(backend, item))
+                yield outcomes[-1]
+        report.checks += outcomes
+        if any(item.outcome == "failed" for item in outcomes):
+            report.failed_at = level
+            break
+        if any(item.outcome == "passed" for item in outcomes):
+            report.level = level
+    yield report
