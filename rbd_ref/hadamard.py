@@ -86,9 +86,8 @@ def row_words(key: KeyPair, n: int) -> Words:
 
 
 @kernel
-def rows_kernel(key: KeyPair, size: int, d: int) -> NDArray[np.int64]:
-    """The kernel of `rows`: the d-th smallest word divides, and of the words equal to it the first ones are taken."""
-    words = row_words(key, padded_kernel(size))
+def smallest(words: Words, d: int) -> NDArray[np.int64]:
+    """Places of the d smallest words, ascending: those below the d-th smallest, and the first of those equal to it."""
     limit = np.partition(words, d - 1)[d - 1]
     equal = d - np.sum(words < limit)
     chosen = np.empty(d, dtype=np.int64)
@@ -99,6 +98,12 @@ def rows_kernel(key: KeyPair, size: int, d: int) -> NDArray[np.int64]:
             chosen[i] = r
             i += 1
     return chosen
+
+
+@kernel
+def rows_kernel(key: KeyPair, size: int, d: int) -> NDArray[np.int64]:
+    """The kernel of `rows`."""
+    return smallest(row_words(key, padded_kernel(size)), d)
 
 
 @kernel

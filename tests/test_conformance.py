@@ -1,0 +1,103 @@
+"""The suite as its users meet it: the command, its last line and exit status, the report, and pytest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rbd_ref.backend import LEVELS
+from rbd_ref.conformance import __main__ as command
+from rbd_ref.conformance import suite
+from rbd_ref.distributions import FAMILIES
+from tools import ROOT, run_python
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+def test_words_of_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert command.main(["--rbd-backend", "numba", "--level", "L0", "--report", str(report)]) in (0, 1)
+    assert last_line(capsys.readouterr().out) == json.loads(report.read_text())["verdict"]
+
+
+@pytest.mark.compiled
+def test_the_reference_conforms(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert command.main(["--rbd-backend", "numba", "--report", str(report)]) == 0
+    assert last_line(capsys.readouterr().out) == "numba: conforms to L2"
+    body = json.loads(report.read_text())
+    assert (body["level"], body["failed_at"], body["vectors"], body["backend"]) == ("L2", None, "v1", "numba")
+    assert {item["outcome"] for item in body["checks"]} == {"passed"}
+    assert {item["family"] for item in body["checks"]} == {None, *FAMILIES}
+    assert {item["level"] for item in body["checks"]} == set(LEVELS)
+
+
+@pytest.mark.parametrize("name", ["nothing", "no_such_package:Class", "fractions:Fraction"])
+def test_what_cannot_be_run_is_one_sentence_and_status_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--rbd-backend", name]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"rbd_ref.conformance: backend {name!r}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    missing = tmp_path / "no folder" / "report.json"
+    assert command.main(["--rbd-backend", "numba", "--report", str(missing)]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--rbd-backend", "numba", "--level", "L9"])
+    assert caught.value.code == 2
+    assert "invalid choice: 'L9'" in capsys.readouterr().err
+
+
+@pytest.mark.compiled
+def test_a_third_party_backend_from_another_folder(tmp_path: Path) -> None:
+    """As its author runs it: a module in the current folder, a failing level, exit status 1."""
+    source = "from rbd_ref.numba_backend import NumbaBackend\n\n\nclass Mine(NumbaBackend):\n    name = 'mine'\n"
+    (tmp_path / "mine.py").write_text(source + "\n    def words(self, key, counter):\n        return counter\n")
+    result = run_python("-m", "rbd_ref.conformance", "--rbd-backend", "mine:Mine", folder=tmp_path)
+    assert result.returncode == 1, result.stderr
+    assert last_line(result.stdout) == "mine: fails at L0"
+    assert "words differ" in result.stdout
+    assert "L1" not in result.stdout
+
+
+@pytest.mark.compiled
+def test_the_suite_in_pytest(tmp_path: Path) -> None:
+    """Collected from the installed package, from an unrelated folder."""
+    options = ["-p", "rbd_ref.conformance.plugin", "--pyargs", "rbd_ref.conformance", "-q", "-p", "no:cacheprovider"]
+    result = run_python("-m", "pytest", *options, "--rbd-backend", "numba", "--rootdir", str(tmp_path), folder=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(suite.all_checks())} passed" in last_line(result.stdout)
+    result = run_python(
+        "-m", "pytest", *options, "--rbd-backend", "nothing", "--rootdir", str(tmp_path), folder=tmp_path
+    )
+    assert result.returncode != 0
+    assert "backend 'nothing' is unknown" in result.stdout
+
+
+def test_levels_are_in_order_and_every_check_has_a_title() -> None:
+    checks = suite.all_checks()
+    assert [item.level for item in checks] == sorted(item.level for item in checks)
+    assert len({str(item) for item in checks}) == len(checks)
+
+
+def test_the_suite_ships_with_the_package() -> None:
+    """pyproject.toml names every folder that is a package, or the wheel lacks it."""
+    text = (ROOT / "pyproject.toml").read_text()
+    folders = [path.parent for path in ROOT.glob("*/__init__.py")] + [
+        path.parent for path in ROOT.glob("*/*/__init__.py")
+    ]
+    top = [path.relative_to(ROOT).as_posix() for path in folders if not (path.parent / "__init__.py").exists()]
+    packages = text.split("packages = [")[1].split("]")[0]
+    assert sorted(packages.replace('"', "").split(", ")) == sorted(top)

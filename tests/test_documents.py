@@ -1,0 +1,48 @@
+"""What the README and docs/ say: their examples run, and the constants in the specification are those of the code."""
+
+from __future__ import annotations
+
+import doctest
+import re
+
+import numpy as np
+import pytest
+
+from rbd_ref import bases, distributions
+from tools import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SPECIFICATION = ROOT / "docs" / "specification.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_of_the_pages(page: object) -> None:
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+
+
+def test_the_pages_have_examples() -> None:
+    assert sum(page.read_text().count(">>> ") for page in PAGES) >= 10
+
+
+def test_examples_of_the_code() -> None:
+    result = doctest.testmod(bases)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_constants_of_the_specification_are_those_of_the_code() -> None:
+    """Each constant of section 4.1 as hexadecimal bits."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| `0x([0-9a-f]{8})` \|", SPECIFICATION.read_text(), flags=re.M))
+    names = {"A": "TWO_LN_2"} | {
+        name: name for name in ("Q5", "Q4", "Q3", "Q2", "Q1", "Q0", "S2", "S1", "S0", "C3", "C2", "C1")
+    }
+    assert set(rows) == set(names)
+    for name, attribute in names.items():
+        assert int(rows[name], 16) == int(np.float32(getattr(distributions, attribute)).view(np.uint32)), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_the_pages_lead_somewhere(page: object) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):  # type: ignore[attr-defined]
+        assert (page.parent / target).exists(), target  # type: ignore[attr-defined]

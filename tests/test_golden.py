@@ -1,0 +1,88 @@
+"""The golden vectors: what is stored is what the definitions give, and any change is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rbd_ref import prng
+from rbd_ref.conformance import golden
+from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.operations import reconstruct_dense
+from tools import bits
+
+
+@pytest.mark.compiled
+def test_stored_vectors_are_what_the_generator_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert golden.main(["--check"]) == 0
+    assert "vectors v1 are what the definitions give" in capsys.readouterr().out
+
+
+# The checksums of version v1, frozen: other bits are a new version of the vectors, never an edit of this one.
+FROZEN = {
+    "words": "@words@",
+    "directions": "@directions@",
+    "operations": "@operations@",
+}
+
+
+@pytest.mark.parametrize("name", golden.FILES)
+def test_the_bits_of_version_1_are_frozen(name: str) -> None:
+    body = golden.read(name)
+    assert golden.checksum(body) == body["_info"]["sha256"] == FROZEN[name]
+
+
+@pytest.mark.parametrize("name", golden.FILES)
+def test_provenance(name: str) -> None:
+    info = golden.read(name)["_info"]
+    assert set(info) == {"generator", "vectors", "rbd_ref", "commit", "numpy", "sha256"}
+    assert info["vectors"] == golden.VERSION == "v1"
+    assert len(info["commit"].removesuffix("-dirty")) == 40
+
+
+def test_stored_keys_follow_from_the_prng() -> None:
+    for row in golden.read("words")["keys"]:
+        key = prng.stream_key(int(row["seed"], 16), row["stream"])
+        key = prng.fold_in(prng.fold_in(key, row["step"]), row["worker"])
+        assert [f"{word:08x}" for word in key] == row["key"]
+        assert [f"{word:08x}" for word in prng.fold_in(key, 7)] == row["compartment_7"]
+
+
+def test_reference_coefficients_are_frozen() -> None:
+    """project has a tolerance for other backends, but none for the reference itself."""
+    for row in golden.read("operations")["cases"][::5]:
+        draw = golden.draw_of(row)
+        assert np.array_equal(
+            bits(NumbaBackend().project(draw, golden.floats(row["g"]))), bits(golden.floats(row["reference_a"]))
+        )
+        assert np.array_equal(
+            bits(reconstruct_dense(draw, golden.floats(row["given_a"]))), bits(golden.floats(row["u"]))
+        )
+
+
+def test_hexadecimal_is_bits_from_the_highest_down() -> None:
+    x = np.array([1.0, -2.0, 0.0], dtype=np.float32)
+    assert golden.hexadecimal(x) == "3f800000" + "c0000000" + "00000000"
+    assert np.array_equal(golden.floats(golden.hexadecimal(x)), x)
+
+
+@pytest.mark.compiled
+def test_a_changed_digit_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(golden, "FOLDER", tmp_path)
+    golden.write()
+    path = tmp_path / "directions.json"
+    body = json.loads(path.read_text())
+    phi = body["cases"][3]["phi"]
+    body["cases"][3]["phi"] = phi[:-1] + ("0" if phi[-1] != "0" else "1")
+    path.write_text(json.dumps(body))
+    golden.read.cache_clear()
+    try:
+        assert golden.main(["--check"]) == 1
+    finally:
+        golden.read.cache_clear()
+    assert "directions.json: cases number 3 is not what the definition gives" in capsys.readouterr().out

@@ -1,0 +1,57 @@
+"""Where compiled kernels are kept, and that no multiplication is fused with an addition."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rbd_ref import _jit, operations
+from rbd_ref.distributions import fill_normal
+from rbd_ref.operations import add_multiple, lane_sum
+from tools import COMPILED, run_python
+
+
+def test_the_cache_folder_is_named_after_the_sources() -> None:
+    folder = _jit.cache_folder()
+    assert folder.is_dir()
+    assert folder.name == f"rbd_ref-{_jit.source_digest()}"
+
+
+def test_a_read_only_installation_gets_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "a file, not a folder"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(_jit, "_candidates", lambda: iter([blocked, tmp_path / "cache"]))
+    assert _jit.cache_folder().parent == tmp_path / "cache"
+    monkeypatch.setattr(_jit, "_candidates", lambda: iter([blocked]))
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
+        _jit.cache_folder()
+
+
+@pytest.mark.compiled
+def test_compiled_kernels_are_found_again(tmp_path: Path) -> None:
+    """A second process compiles nothing."""
+    script = (
+        "import numpy as np, rbd_ref as rbd\n"
+        "from rbd_ref import operations\n"
+        "rbd.Basis(rbd.compartments.whole(10, d=2)).project(np.ones(10), step=0)\n"
+        "print(sum(operations.project_kernel.stats.cache_hits.values()))\n"
+    )
+    runs = [run_python("-c", script, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    assert [run.stdout.strip() for run in runs] == ["0", "1"], runs[1].stderr
+    assert list(tmp_path.glob("rbd_ref-*"))
+
+
+@pytest.mark.skipif(not COMPILED, reason="there is no machine code to look at when NUMBA_DISABLE_JIT is set")
+@pytest.mark.parametrize("kernel", [fill_normal, add_multiple, lane_sum], ids=lambda k: k.__name__)
+def test_no_kernel_has_a_fused_multiply_add(kernel: object) -> None:
+    """Fused products would be other bits on machines that lack them."""
+    operations.add_multiple(np.float32(1), np.ones(4, np.float32), np.ones(4, np.float32))
+    operations.lane_sum(np.ones(4, np.float32), np.ones(4, np.float32), np.ones(64, np.float32))
+    fill_normal(np.ones(2, np.uint32), np.ones(2, np.uint32), np.ones(4, np.float32))
+    code = "".join(kernel.inspect_asm().values())  # type: ignore[attr-defined]
+    assert "mulps" in code or "mulss" in code or "fmul" in code
+    assert not re.search(r"\bv?f[n]?m(add|sub)|\bfmla\b|\bfmls\b", code)

@@ -1,0 +1,75 @@
+"""Memory: never D x d. The peak of a large `descend` in a process of its own, and the rule by which it allocates."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from rbd_ref import compartments
+from rbd_ref.conformance.cases import draw_at, pseudo_random
+from rbd_ref.conformance.memory import peak_growth
+from rbd_ref.distributions import FAMILIES, TILE
+from rbd_ref.numba_backend import ROOM, NumbaBackend, rows_held
+from tools import run_python
+
+PEAK = """
+import numpy as np
+import rbd_ref as rbd
+from rbd_ref.conformance.memory import peak, reset_peak
+small = rbd.Basis(rbd.compartments.whole(20_000, d=2), family={family!r})
+small.descend(np.ones(20_000, dtype=np.float32), step=0)
+basis = rbd.Basis(rbd.compartments.whole(1_000_000, d=10_000), family={family!r})
+g = np.ones(1_000_000, dtype=np.float32)
+reset_peak()
+before = peak()
+a, u = basis.descend(g, step=0)
+assert a.shape == (10_000,) and u.shape == (1_000_000,)
+print((peak() - before) / 1e6)
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("family", FAMILIES)
+def test_descend_of_a_million_by_ten_thousand_stays_small(family: str) -> None:
+    """40 GB if it were stored; everything beside g and the plan counts, the result too."""
+    result = run_python("-c", PEAK.format(family=family))
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 200
+
+
+def allocated(family: str, D: int, d: int) -> int:
+    """Peak of what NumPy hands out during `descend`."""
+    draw, g = draw_at(compartments.whole(D, d=d), family, "unit", 0, 0, 0), pseudo_random(0, D)
+    _ = draw.keys, draw.divisors, draw.plan.layout
+    tracemalloc.start()
+    NumbaBackend().descend(draw, g)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("family", ["normal", "sparse"])
+def test_the_allocation_rule(family: str) -> None:
+    """The update, room for a few directions (two, or ROOM entries), their tile sums, and the coefficients."""
+    for D in (50_000, 400_000):
+        held = rows_held(D, 10_000)
+        tiles = -(-D // TILE)
+        rule = 4 * D + 4 * held * tiles * TILE + 16 * held * tiles
+        for d in (50, 500):
+            assert allocated(family, D, d) <= rule + 4 * d + 50_000
+        assert held * D <= max(2 * D, ROOM)
+
+
+def test_rows_held_never_grow_with_d() -> None:
+    assert {rows_held(10**6, d) for d in (2, 10, 10**5)} == {2}
+    assert rows_held(10**6, 1) == 1
+    assert rows_held(1000, 10**5) == ROOM // 1000
+
+
+def test_the_measure_sees_a_large_array() -> None:
+    """64 MB more are seen as such: the check that relies on it can fail."""
+    growth = peak_growth(lambda: np.ones(10), lambda: np.ones(8_000_000))
+    assert 60e6 < growth < 80e6

@@ -1,0 +1,31 @@
+"""Small things that several tests need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+ROOT = Path(__file__).parent.parent
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    """The bits of float32 numbers, for comparisons that tell -0 from 0."""
+    return np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+
+
+def run_python(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """This Python in a process of its own."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
