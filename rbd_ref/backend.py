@@ -72,14 +72,16 @@ def _find(name: str) -> Any:
     if ":" in name:
         module, _, attribute = name.partition(":")
         return getattr(import_module(module), attribute)
-    return _entries()[member("backend", name, names())].load()
+    return _entries()[name].load()
 
 
 def load(name: str) -> Backend:
     """An instance of the backend called `name`, or of the class at `package.module:Class`."""
+    if ":" not in name:
+        member("backend", name, names())
     try:
         instance = _find(name)()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ValueError(
             f"backend {name!r} cannot be loaded: {error}: install what it needs or correct the name"
         ) from error

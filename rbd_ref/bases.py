@@ -23,8 +23,8 @@ from rbd_ref.operations import NORMALIZATIONS, Draw
 class Basis:
     """The bases of a seed: one for each step and worker, each with plan.d directions in plan.D dimensions.
 
-    >>> from rbd_ref import compartments
-    >>> basis = Basis(compartments.whole(1000, d=10), seed=0)
+    >>> import numpy as np, rbd_ref as rbd
+    >>> basis = rbd.Basis(rbd.compartments.whole(1000, d=10), seed=0)
     >>> a = basis.project(np.ones(1000, dtype=np.float32), step=3)
     >>> basis.reconstruct(a, step=3).shape
     (1000,)

@@ -33,7 +33,7 @@ def test_a_class_is_loaded_by_its_path() -> None:
             "rbd_ref.numba_backend:Missing",
             "cannot be loaded: module 'rbd_ref.numba_backend' has no attribute 'Missing'",
         ),
-        ("rbd_ref.compartments:Plan", "cannot be loaded"),
+        ("rbd_ref.compartments:Plan", "cannot be loaded: .* missing 2 required positional arguments"),
         (
             "fractions:Fraction",
             "lacks capabilities, descend, directions, name, project, reconstruct, set_threads, words",
@@ -55,8 +55,8 @@ def test_a_backend_whose_library_is_missing_names_it(tmp_path: Path, monkeypatch
 
 
 def test_importing_the_package_imports_no_other_library() -> None:
-    """Not torch, jax, onnx, mpi4py or numba.cuda: each of them costs seconds or fails where it is not installed."""
-    script = "import sys, rbd_ref; print([m for m in ('torch', 'jax', 'onnx', 'mpi4py', 'scipy') if m in sys.modules])"
+    """Not torch, jax, onnx or mpi4py: each of them costs seconds or fails where it is not installed."""
+    script = "import sys, rbd_ref; print([m for m in ('torch', 'jax', 'onnx', 'mpi4py') if m in sys.modules])"
     result = run_python("-c", script)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
