@@ -32,6 +32,19 @@ class Capabilities:
     level: str = LEVELS[-1]
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        for kind, declared, known in (
+            ("families", self.families, FAMILIES),
+            ("normalizations", self.normalizations, NORMALIZATIONS),
+            ("level", (self.level,), LEVELS),
+        ):
+            if not declared or not set(declared) <= set(known):
+                raise ValueError(f"{kind} declares {declared}, expected at least one and only of {', '.join(known)}")
+
+    def missing(self) -> list[str]:
+        """The families and normalisations that are not declared."""
+        return [name for name in (*FAMILIES, *NORMALIZATIONS) if name not in (*self.families, *self.normalizations)]
+
 
 class Backend(Protocol):
     """The operations of docs/specification.md. Callers check arguments before; a backend may trust them."""
@@ -55,7 +68,7 @@ class Backend(Protocol):
         """(a, u) with the bits of a = project(g) and u = reconstruct(a)."""
 
     def set_threads(self, n: int) -> int:
-        """Use n threads from now on if that is possible; return how many are used."""
+        """Use n threads from now on if that is possible, or change nothing if n is 0; return how many are in use."""
 
 
 def _entries() -> dict[str, EntryPoint]:

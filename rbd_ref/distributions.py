@@ -45,7 +45,7 @@ class Law(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A family by name; `window` is the s of `sparse`, one non-zero in each s elements, and 0 elsewhere."""
+    """A family by name; `window` is the S of `sparse`, one non-zero in S elements or a few less, and 0 elsewhere."""
 
     name: str
     window: int = 0
@@ -144,13 +144,20 @@ def bits(x: Words) -> NDArray[np.uint32]:
     return (x.T[:, :, None] >> places & np.uint32(1)).reshape(-1)
 
 
+def window_starts(size: int, window: int) -> NDArray[np.int64]:
+    """Where the windows start, and `size` at the end: the fewest of at most `window` elements, the longer ones first."""
+    windows = -(-size // window)
+    length, longer = divmod(size, windows)
+    v = np.arange(windows + 1)
+    return v * length + np.minimum(v, longer)
+
+
 def sparse_entries(key: Words, direction: int, size: int, window: int) -> tuple[NDArray[np.int64], Vector]:
     """Place and value of each window's non-zero: the place is (x >> 8) L >> 24 of its L elements, the sign is bit 0."""
-    windows = -(-size // window)
+    starts = window_starts(size, window)
+    windows = starts.size - 1
     x = block_words(key, direction, -(-windows // 2)).T.reshape(-1)[:windows]
-    first = np.arange(windows, dtype=np.int64) * window
-    length = np.minimum(window, size - first).astype(np.uint32)
-    place = first + ((x >> 8) * length >> 24).astype(np.int64)
+    place = starts[:-1] + ((x >> 8) * np.diff(starts).astype(np.uint32) >> 24).astype(np.int64)
     return place, ONE - TWO * (x & 1).astype(F32)
 
 
@@ -241,15 +248,24 @@ def fill_bits(x0: Words, x1: Words, clear: np.float32, set_: np.float32, phi: Ve
             phi[64 * p + 32 + b] = set_ if np.uint32(x1[p] >> np.uint32(b)) & np.uint32(1) else clear
 
 
+@device
+def window_of(j: int, length: int, longer: int) -> int:
+    """The window of element j, where the first `longer` windows have length + 1 elements and the others length."""
+    return j // (length + 1) if j < longer * (length + 1) else longer + (j - longer * (length + 1)) // length
+
+
 @kernel
 def fill_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, phi: Vector) -> None:
     """Elements first .. first + n - 1 of a sparse direction over `size` elements."""
     phi[:n] = np.float32(0)
-    for v in range(first // window, (first + n - 1) // window + 1):
+    windows = (size + window - 1) // window
+    length = size // windows
+    longer = size - windows * length
+    for v in range(window_of(first, length, longer), window_of(first + n - 1, length, longer) + 1):
         x0, x1 = threefry(key[0], key[1], np.uint32(i), np.uint32(v // 2))
         x = x0 if v % 2 == 0 else x1
-        length = np.uint32(min(window, size - v * window))
-        place = v * window + np.int64(np.uint32(np.uint32(x >> np.uint32(8)) * length) >> np.uint32(24)) - first
+        scaled = np.uint32(np.uint32(x >> np.uint32(8)) * np.uint32(length + (v < longer)))
+        place = v * length + min(v, longer) + np.int64(scaled >> np.uint32(24)) - first
         if 0 <= place < n:
             phi[place] = ONE - TWO * np.float32(np.int32(x & np.uint32(1)))
 

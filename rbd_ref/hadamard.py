@@ -58,10 +58,16 @@ def transform(x: Vector) -> Vector:
     return y
 
 
+def row_entries(key: Words, size: int, row: int) -> Vector:
+    """phi_i of one row r_i: the transform of a unit vector, under the signs."""
+    unit = np.zeros(padded(size), dtype=F32)
+    unit[row] = 1
+    return signs(key, size) * transform(unit)[:size]
+
+
 def entries(key: Words, size: int, d: int) -> Vector:
-    """phi (d, size), each row by the transform of a unit vector."""
-    unit = np.eye(padded(size), dtype=F32)
-    return signs(key, size) * np.stack([transform(unit[r])[:size] for r in rows(key, size, d)])
+    """phi (d, size)."""
+    return np.stack([row_entries(key, size, int(r)) for r in rows(key, size, d)])
 
 
 @kernel

@@ -114,5 +114,6 @@ class NumbaBackend:
 
     def set_threads(self, n: int) -> int:
         """Numba's threads, at most as many as it started with."""
-        numba.set_num_threads(max(1, min(n, config.NUMBA_NUM_THREADS)))
+        if n > 0:
+            numba.set_num_threads(min(n, config.NUMBA_NUM_THREADS))
         return int(numba.get_num_threads())

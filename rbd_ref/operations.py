@@ -54,19 +54,20 @@ class Draw:
         return np.array([self.family.expected_square(size) for size in self.plan.sizes])
 
 
-def compartment_directions(draw: Draw, k: int) -> Vector:
-    """phi of compartment k as a dense (d_k, size_k) matrix."""
+def direction_dense(draw: Draw, k: int, i: int) -> Vector:
+    """phi of direction i of compartment k, over that compartment."""
     key, size, d = draw.keys[:, k], draw.plan.sizes[k], draw.plan.dims[k]
     if draw.family.name == "srht":
-        return hadamard.entries(key, size, d)
-    return np.stack([direction_entries(draw.family, key, i, size) for i in range(d)])
+        return hadamard.row_entries(key, size, int(hadamard.rows(key, size, d)[i]))
+    return direction_entries(draw.family, key, i, size)
 
 
 def directions_dense(draw: Draw) -> Vector:
     """phi as a dense (d, D) matrix, zero outside each direction's compartment."""
     phi = np.zeros((draw.plan.d, draw.plan.D), dtype=F32)
-    for k in range(draw.plan.K):
-        phi[draw.plan.directions(k), draw.plan.elements(k)] = compartment_directions(draw, k)
+    for index in range(draw.plan.d):
+        k, i = draw.plan.locate(index)
+        phi[index, draw.plan.elements(k)] = direction_dense(draw, k, i)
     return phi
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis settings, and the sizes that compiled and plain kernels can bear."""
+"""What all tests share: how many examples Hypothesis draws, fewer where kernels run as plain Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("here", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+from tools import COMPILED
+
+pytest_plugins = ["pytester"]
+
+settings.register_profile("here", deadline=None, print_blob=True, max_examples=100 if COMPILED else 8)
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")

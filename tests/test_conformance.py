@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rbd_ref.backend import LEVELS
+from plain_backend import PlainBackend
+from rbd_ref.backend import LEVELS, Capabilities
 from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance import suite
 from rbd_ref.distributions import FAMILIES
@@ -18,6 +19,7 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
+@pytest.mark.compiled
 def test_words_of_the_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert command.main(["--rbd-backend", "numba", "--level", "L0", "--report", str(report)]) in (0, 1)
@@ -84,6 +86,54 @@ def test_the_suite_in_pytest(tmp_path: Path) -> None:
     )
     assert result.returncode != 0
     assert "backend 'nothing' is unknown" in result.stdout
+
+
+class OnlyWords(PlainBackend):
+    """Claims words and no more."""
+
+    name = "only-words"
+    capabilities = Capabilities(families=("uniform",), level="L0", reason="its device has no floats")
+
+
+def test_what_is_not_declared_is_skipped_with_its_reason(pytester: pytest.Pytester) -> None:
+    options = ["-p", "rbd_ref.conformance.plugin", "--pyargs", "rbd_ref.conformance", "-rs"]
+    result = pytester.runpytest_inprocess(*options, "--rbd-backend", "test_conformance:OnlyWords")
+    levels = [item.level for item in suite.all_checks()]
+    result.assert_outcomes(passed=levels.count("L0"), skipped=len(levels) - levels.count("L0"))
+    result.stdout.fnmatch_lines(["*only-words declares L0 as its highest level: its device has no floats*"])
+
+
+def test_a_failing_check_fails_its_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        wrong="from test_conformance import OnlyWords\n\n"
+        "class Wrong(OnlyWords):\n    def words(self, key, counter):\n        return counter\n"
+    )
+    pytester.syspathinsert()
+    options = ["-p", "rbd_ref.conformance.plugin", "--pyargs", "rbd_ref.conformance"]
+    result = pytester.runpytest_inprocess(*options, "--rbd-backend", "wrong:Wrong")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*words differ, the first at*"])
+
+
+def test_the_command_names_what_is_not_declared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert command.main(["--rbd-backend", "test_conformance:OnlyWords", "--report", str(report)]) == 0
+    printed = capsys.readouterr().out
+    assert last_line(printed) == "only-words: conforms to L0"
+    assert "only-words does not declare normal, rademacher, bernoulli-graphcore, sparse, srht" in printed
+    assert json.loads(report.read_text())["missing"] == [
+        "normal",
+        "rademacher",
+        "bernoulli-graphcore",
+        "sparse",
+        "srht",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"families": ()}, {"families": ("gauss",)}, {"normalizations": ()}, {"level": "L9"}])
+def test_a_declaration_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="expected at least one and only of"):
+        Capabilities(**wrong)  # type: ignore[arg-type]
 
 
 def test_levels_are_in_order_and_every_check_has_a_title() -> None:

@@ -95,12 +95,16 @@ def test_bit_families_take_bits_from_the_lowest_up(name: str, clear: float, set_
 
 @given(st.integers(1, 256), st.integers(1, 900), seeds)
 def test_sparse_has_one_entry_in_each_window(window: int, size: int, seed: int) -> None:
-    """The last, shorter window too: no direction is zero, whatever its length."""
+    """Windows as even as can be: no direction is zero, and no element is met much more often than another."""
     phi = dist.direction_entries(Family("sparse", window), root_key(seed), 3, size)
-    starts = range(0, size, window)
-    assert all(np.count_nonzero(phi[start : start + window]) == 1 for start in starts)
+    starts = dist.window_starts(size, window)
+    lengths = np.diff(starts)
+    assert all(np.count_nonzero(part) == 1 for part in np.split(phi, starts[1:-1]))
     assert set(np.abs(phi).tolist()) <= {0.0, 1.0}
-    assert float(phi @ phi) == Family("sparse", window).expected_square(size) == len(starts)
+    assert float(phi @ phi) == Family("sparse", window).expected_square(size) == len(lengths) == -(-size // window)
+    assert lengths.max() <= window
+    assert lengths.max() - lengths.min() <= 1
+    assert lengths.tolist() == sorted(lengths, reverse=True)
 
 
 def test_family_names() -> None:

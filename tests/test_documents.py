@@ -15,6 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SPECIFICATION = ROOT / "docs" / "specification.md"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_of_the_pages(page: object) -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)

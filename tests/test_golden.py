@@ -15,7 +15,6 @@ from rbd_ref.operations import reconstruct_dense
 from tools import bits
 
 
-@pytest.mark.compiled
 def test_stored_vectors_are_what_the_generator_makes(capsys: pytest.CaptureFixture[str]) -> None:
     assert golden.main(["--check"]) == 0
     assert "vectors v1 are what the definitions give" in capsys.readouterr().out
@@ -69,7 +68,6 @@ def test_hexadecimal_is_bits_from_the_highest_down() -> None:
     assert np.array_equal(golden.floats(golden.hexadecimal(x)), x)
 
 
-@pytest.mark.compiled
 def test_a_changed_digit_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

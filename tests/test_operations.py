@@ -123,6 +123,14 @@ def test_large_compartments_have_the_same_bits(family: str) -> None:
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
 
 
+def test_threads_share_a_large_compartment() -> None:
+    """One of more than four tiles, small enough for kernels that run as plain Python."""
+    draw, g = draw_at(compartments.whole(16_500, d=1), "rademacher", "unit", 3, 2, 1), vector(1, 16_500)
+    a, u = BACKEND.descend(draw, g)
+    assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
+    assert np.array_equal(bits(u), bits(reconstruct_dense(draw, a)))
+
+
 @pytest.mark.compiled
 def test_project_of_the_reference_has_frozen_bits() -> None:
     """The reference's own order of summation: a run's weights hang on it."""

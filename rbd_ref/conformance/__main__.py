@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             show(item)
     if options.report:
         report.write(options.report)
+    if report.missing:
+        print(f"{report.backend} does not declare {', '.join(report.missing)}")
     print(report.verdict)
     return 1 if report.failed_at else 0
 

@@ -28,6 +28,8 @@ PLANS = (
     even(7, k=7, d=1),
     explicit(263, [(0, 1, 1), (1, 129, 4), (129, 130, 1), (130, 263, 2)]),
 )
+MANY = (even(600, k=300, d=1), whole(600, d=300))  # more compartments, and more directions, than a byte can number
+LONG = whole(131_075, d=3)
 
 
 def pseudo_random(label: int, n: int) -> Vector:

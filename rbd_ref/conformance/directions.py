@@ -11,7 +11,7 @@ import numpy as np
 
 from rbd_ref.backend import Backend
 from rbd_ref.compartments import whole
-from rbd_ref.conformance.cases import ADDRESSES, draw_at, draws
+from rbd_ref.conformance.cases import ADDRESSES, MANY, draw_at, draws
 from rbd_ref.conformance.golden import draw_of, floats, read
 from rbd_ref.conformance.suite import check_families, expect, same_bits
 from rbd_ref.operations import Draw, directions_dense
@@ -48,8 +48,8 @@ def long(backend: Backend, family: str) -> None:
 
 @check_families("L1", "directions equal the definition at all edges")
 def edges(backend: Backend, family: str) -> None:
-    """Sizes of one and odd sizes, compartments of unlike sizes, the ends of seed, step and worker."""
-    for draw in draws(family):
+    """Sizes of one, odd and unlike sizes, many compartments, many directions, the ends of seed, step and worker."""
+    for draw in [*draws(family), *(draw_at(plan, family, "unit", *ADDRESSES[5]) for plan in MANY)]:
         got = backend.directions(draw, range(draw.plan.d))
         same_bits(f"directions of {describe(draw)}", got, directions_dense(draw))
 
@@ -59,5 +59,7 @@ def choice(backend: Backend, family: str) -> None:
     """Few, repeated, reversed and no rows at all."""
     draw = draw_at(whole(129, d=9), family, "unit", *ADDRESSES[4])
     phi = directions_dense(draw)
+    kept = backend.directions(draw, [1, 2, 4])
     for indices in ([8], [3, 3], [8, 0, 5], []):
         same_bits(f"directions {indices} of {describe(draw)}", backend.directions(draw, indices), phi[indices])
+    same_bits("directions after a further call", kept, phi[[1, 2, 4]])

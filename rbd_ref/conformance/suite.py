@@ -41,14 +41,18 @@ class Check:
         return f"{self.level} {self.title}" + (f" [{self.family}]" if self.family else "")
 
 
-CHECKS: list[Check] = []
+CHECKS: dict[str, Check] = {}
+
+
+def _add(item: Check) -> None:
+    CHECKS[str(item)] = item
 
 
 def check(level: str, title: str) -> Callable[[Callable[[Backend], None]], Callable[[Backend], None]]:
     """Register a function of a backend as a check."""
 
     def register(function: Callable[[Backend], None]) -> Callable[[Backend], None]:
-        CHECKS.append(Check(level, title, None, function))
+        _add(Check(level, title, None, function))
         return function
 
     return register
@@ -61,7 +65,7 @@ def check_families(
 
     def register(function: Callable[[Backend, str], None]) -> Callable[[Backend, str], None]:
         for family in FAMILIES:
-            CHECKS.append(Check(level, title, family, _of_family(function, family)))
+            _add(Check(level, title, family, _of_family(function, family)))
         return function
 
     return register
@@ -75,7 +79,7 @@ def all_checks() -> list[Check]:
     """Every check, in order of level."""
     for module in MODULES:
         import_module(f"rbd_ref.conformance.{module}")
-    return sorted(CHECKS, key=lambda item: LEVELS.index(item.level))
+    return sorted(CHECKS.values(), key=lambda item: LEVELS.index(item.level))
 
 
 def expect(condition: bool, message: str) -> None:
@@ -114,11 +118,12 @@ class Outcome:
 
 @dataclass
 class Report:
-    """All outcomes of one backend; `level` is the highest level fully passed, `failed_at` the one it fails."""
+    """All outcomes of one backend: the highest level fully passed, the one it fails, and what it does not declare."""
 
     backend: str
     declared: dict[str, object]
     asked: str
+    missing: list[str] = field(default_factory=list)
     level: str | None = None
     failed_at: str | None = None
     rbd_ref: str = rbd_ref.__version__
@@ -170,7 +175,7 @@ def run_check(backend: Backend, item: Check) -> Outcome:
 
 def run(backend: Backend, highest: str = LEVELS[-1]) -> Iterator[Outcome | Report]:
     """Outcomes level by level up to `highest`, none after a level that is not passed; last the report."""
-    report = Report(backend.name, asdict(backend.capabilities), highest)
+    report = Report(backend.name, asdict(backend.capabilities), highest, missing=backend.capabilities.missing())
     for level in LEVELS[: LEVELS.index(highest) + 1]:
         outcomes = []
         for item in all_checks():

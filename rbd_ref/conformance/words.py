@@ -32,4 +32,7 @@ def many(backend: Backend) -> None:
     for n in (0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 1000, 100_003):
         key = root_key(0x0123456789ABCDEF + n)
         counter = np.stack([np.full(n, n, np.uint32), np.arange(n, dtype=np.uint32) - np.uint32(n // 2)])
-        same_bits(f"words of {n} counters", backend.words(key, counter), threefry2x32(key, counter))
+        first, expected = backend.words(key, counter), threefry2x32(key, counter)
+        same_bits(f"words of {n} counters", first, expected)
+        backend.words(key ^ np.uint32(1), counter)
+        same_bits("words after a further call", first, expected)
