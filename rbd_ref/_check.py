@@ -1,6 +1,6 @@
 """Checks of what callers hand in: each mistake becomes one sentence of what is wrong, what was expected, what to do.
 
-May import: numpy only. Tests: tests/test_bad_input.py.
+May import: numpy only. Tests: tests/test_bases.py, tests/test_compartments.py.
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ def source_digest() -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Folders to try for compiled kernels: the user's choice, beside the sources, the user's cache, a temporary one."""
+    """Folders to try for compiled kernels: the user's choice, beside the sources, the user's cache, one for now."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(chosen)
     yield Path(__file__).parent / "__pycache__"
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    yield Path(tempfile.gettempdir()) / f"rbd_ref-{os.getuid()}"
+    yield Path(tempfile.mkdtemp(prefix="rbd_ref-"))  # private: a cache that others can write to would run their code
 
 
 def cache_folder() -> Path:

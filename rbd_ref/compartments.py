@@ -59,6 +59,11 @@ class Plan:
         """Number of directions, which is the number of coefficients."""
         return sum(self.dims)
 
+    @cached_property
+    def entries(self) -> int:
+        """Number of entries of all directions, each counted over its compartment."""
+        return sum(size * d for size, d in zip(self.sizes, self.dims, strict=True))
+
     @property
     def K(self) -> int:
         """Number of compartments."""

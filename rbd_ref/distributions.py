@@ -145,7 +145,7 @@ def bits(x: Words) -> NDArray[np.uint32]:
 
 
 def window_starts(size: int, window: int) -> NDArray[np.int64]:
-    """Where the windows start, and `size` at the end: the fewest of at most `window` elements, the longer ones first."""
+    """Where the windows start, and `size` at the end: the fewest of at most `window` elements, longer ones first."""
     windows = -(-size // window)
     length, longer = divmod(size, windows)
     v = np.arange(windows + 1)

@@ -5,7 +5,8 @@ May import: numpy, numba, operations, hadamard, distributions, backend. Tests: t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numba
@@ -21,6 +22,7 @@ from rbd_ref.prng import Words, threefry
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
 ROOM = 2**18  # entries of directions that `descend` holds at a time, where two directions are not more than that
 config: Any = numba.config
+GRAIN = 2**15  # entries of directions that are worth a thread
 EMPTY = np.empty(0, dtype=F32)
 
 
@@ -36,6 +38,19 @@ def rows_held(size: int, d: int) -> int:
     return min(d, max(2, ROOM // size))
 
 
+@contextmanager
+def running(entries: int) -> Iterator[None]:
+    """Kernels that make so many entries of directions: as many threads as are worth starting, and no warning that
+    words overflow, as they do where kernels run as plain Python."""
+    threads = numba.get_num_threads()
+    numba.set_num_threads(max(1, min(threads, entries // GRAIN)))
+    try:
+        with np.errstate(over="ignore"):
+            yield
+    finally:
+        numba.set_num_threads(threads)
+
+
 class NumbaBackend:
     """The reference implementation: any number of threads, always the same bits."""
 
@@ -45,14 +60,14 @@ class NumbaBackend:
     def words(self, key: Words, counter: Words) -> Words:
         """`prng.threefry2x32`."""
         out = np.empty_like(counter)
-        with np.errstate(over="ignore"):
+        with running(2 * counter.shape[1]):
             words_kernel(key[0], key[1], counter, out)
         return out
 
     def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
         """Rows of `operations.directions_dense`."""
         phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
-        with np.errstate(over="ignore"):
+        with running(phi.size):
             for row, index in zip(phi, indices, strict=True):
                 k, i = draw.plan.locate(index)
                 self._direction(draw, k, i, row[draw.plan.elements(k)])
@@ -74,7 +89,7 @@ class NumbaBackend:
     def project(self, draw: Draw, g: Vector) -> Vector:
         """`operations.project_dense`, near enough."""
         plan, a = draw.plan, np.empty(draw.plan.d, dtype=F32)
-        with np.errstate(over="ignore"):
+        with running(plan.entries):
             if draw.family.name == "srht":
                 operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, EMPTY)
             else:
@@ -84,7 +99,7 @@ class NumbaBackend:
     def reconstruct(self, draw: Draw, a: Vector) -> Vector:
         """`operations.reconstruct_dense`, to the bit."""
         plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)
-        with np.errstate(over="ignore"):
+        with running(plan.entries):
             if draw.family.name == "srht":
                 operations.srht_kernel(draw.keys, plan.layout, draw.divisors, EMPTY, a, u)
             else:
@@ -94,7 +109,7 @@ class NumbaBackend:
     def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
         """`project` and `reconstruct` with each direction generated once."""
         plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), np.zeros(draw.plan.D, dtype=F32)
-        with np.errstate(over="ignore"):
+        with running(plan.entries):
             if draw.family.name == "srht":
                 operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, u)
             else:

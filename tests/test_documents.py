@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rbd_ref import bases, distributions
 from tools import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = sorted((ROOT / "rbd_ref").rglob("*.py"))
 SPECIFICATION = ROOT / "docs" / "specification.md"
 
 
@@ -41,6 +43,16 @@ def test_constants_of_the_specification_are_those_of_the_code() -> None:
     assert set(rows) == set(names)
     for name, attribute in names.items():
         assert int(rows[name], 16) == int(np.float32(getattr(distributions, attribute)).view(np.uint32)), name
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_every_file_says_what_it_may_import_and_where_its_tests_are(source: Path) -> None:
+    text = source.read_text()
+    assert text.startswith('"""')
+    if source.name not in ("__init__.py", "test_conformance.py"):
+        assert "May import: " in text.split('"""')[1]
+        assert "Tests: " in text.split('"""')[1]
+    assert all((ROOT / name).exists() for name in re.findall(r"\b(?:tests|docs|benchmarks)/\w+\.\w+", text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

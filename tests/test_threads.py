@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import rbd_ref as rbd
 from rbd_ref.numba_backend import NumbaBackend
 from tools import run_python
 
@@ -42,6 +44,13 @@ def test_threads_and_processes_do_not_change_a_bit() -> None:
 @pytest.mark.compiled
 def test_plain_python_gives_the_bits_of_the_compiled_kernels() -> None:
     assert digest(SMALL, NUMBA_DISABLE_JIT="1") == digest(SMALL)
+
+
+def test_small_work_leaves_the_number_of_threads_as_it_was() -> None:
+    backend = NumbaBackend()
+    before = backend.set_threads(0)
+    rbd.Basis(rbd.compartments.whole(10, d=2), backend=backend).descend(np.ones(10), step=0)
+    assert backend.set_threads(0) == before
 
 
 def test_the_number_of_threads_is_bounded_by_what_was_started() -> None:
