@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from broken_backends import MUTANTS
 from rbd_ref import bases, distributions
 from tools import ROOT
 
@@ -22,6 +23,10 @@ SPECIFICATION = ROOT / "docs" / "specification.md"
 def test_examples_of_the_pages(page: object) -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
+
+
+def test_the_readme_counts_the_broken_backends() -> None:
+    assert f"with {len(MUTANTS)} deliberately" in (ROOT / "README.md").read_text()
 
 
 def test_the_pages_have_examples() -> None:

@@ -1,6 +1,6 @@
 """The bases that the suite and the golden vectors are made of: small, but with every edge in them.
 
-May import: numpy, prng, distributions, compartments, operations. Tests: through the suite.
+May import: numpy, prng, distributions, compartments, operations, backend. Tests: through the suite.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rbd_ref.backend import Backend
 from rbd_ref.compartments import Plan, even, explicit, whole
 from rbd_ref.distributions import F32, Vector, parse_family, uniform_pairs
 from rbd_ref.operations import Draw
@@ -30,6 +31,7 @@ PLANS = (
 )
 MANY = (even(600, k=300, d=1), whole(600, d=300))  # more compartments, and more directions, than a byte can number
 LONG = whole(131_075, d=3)
+FAR = explicit(65_700, [(0, 65_600, 1), (65_600, 65_700, 2)])  # a compartment that starts beyond 2^16
 
 
 def pseudo_random(label: int, n: int) -> Vector:
@@ -44,6 +46,12 @@ def draws(family: str, normalize: str = "unit") -> Iterator[Draw]:
     for p, plan in enumerate(PLANS):
         for seed, step, worker in (*ADDRESSES[p::3], ADDRESSES[4]):
             yield draw_at(plan, family, normalize, seed, step, worker)
+
+
+def usual(backend: Backend) -> str:
+    """The normalisation of checks that do not ask for one: `unit`, or the first that the backend declares."""
+    declared = backend.capabilities.normalizations
+    return "unit" if "unit" in declared else declared[0]
 
 
 def draw_at(plan: Plan, family: str, normalize: str, seed: int, step: int, worker: int) -> Draw:

@@ -6,12 +6,13 @@ May import: numpy, operations, the suite. Tests: tests/test_broken_backends.py.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
 from rbd_ref.backend import Backend
 from rbd_ref.compartments import whole
-from rbd_ref.conformance.cases import ADDRESSES, MANY, draw_at, draws
+from rbd_ref.conformance.cases import ADDRESSES, FAR, MANY, draw_at, draws, usual
 from rbd_ref.conformance.golden import draw_of, floats, read
 from rbd_ref.conformance.suite import check_families, expect, same_bits
 from rbd_ref.operations import Draw, directions_dense
@@ -26,7 +27,7 @@ def describe(draw: Draw) -> str:
 def golden(backend: Backend, family: str) -> None:
     """All directions of each small basis in directions.json."""
     for row in read("directions")["cases"]:
-        draw = draw_of(row)
+        draw = replace(draw_of(row), normalize=usual(backend))
         if draw.family.name == family:
             expected = floats(row["phi"]).reshape(draw.plan.d, draw.plan.D)
             same_bits(f"directions of {describe(draw)}", backend.directions(draw, range(draw.plan.d)), expected)
@@ -36,7 +37,7 @@ def golden(backend: Backend, family: str) -> None:
 def long(backend: Backend, family: str) -> None:
     """One direction of each long basis in directions.json, by its SHA-256."""
     for row in read("directions")["long"]:
-        draw = draw_of(row)
+        draw = replace(draw_of(row), normalize=usual(backend))
         if draw.family.name == family:
             got = backend.directions(draw, [row["direction"]])
             expect(got.shape == (1, draw.plan.D), f"a direction of {describe(draw)} has shape {got.shape}")
@@ -49,7 +50,8 @@ def long(backend: Backend, family: str) -> None:
 @check_families("L1", "directions equal the definition at all edges")
 def edges(backend: Backend, family: str) -> None:
     """Sizes of one, odd and unlike sizes, many compartments, many directions, the ends of seed, step and worker."""
-    for draw in [*draws(family), *(draw_at(plan, family, "unit", *ADDRESSES[5]) for plan in MANY)]:
+    usually = usual(backend)
+    for draw in [*draws(family, usually), *(draw_at(plan, family, usually, *ADDRESSES[5]) for plan in (*MANY, FAR))]:
         got = backend.directions(draw, range(draw.plan.d))
         same_bits(f"directions of {describe(draw)}", got, directions_dense(draw))
 
@@ -57,9 +59,10 @@ def edges(backend: Backend, family: str) -> None:
 @check_families("L1", "any choice of directions in any order gives the same rows")
 def choice(backend: Backend, family: str) -> None:
     """Few, repeated, reversed and no rows at all."""
-    draw = draw_at(whole(129, d=9), family, "unit", *ADDRESSES[4])
+    draw = draw_at(whole(129, d=9), family, usual(backend), *ADDRESSES[4])
     phi = directions_dense(draw)
     kept = backend.directions(draw, [1, 2, 4])
     for indices in ([8], [3, 3], [8, 0, 5], []):
         same_bits(f"directions {indices} of {describe(draw)}", backend.directions(draw, indices), phi[indices])
     same_bits("directions after a further call", kept, phi[[1, 2, 4]])
+    expect(kept.flags.writeable, "directions cannot be written to, expected an array that the caller may change")

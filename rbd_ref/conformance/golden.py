@@ -39,7 +39,12 @@ from rbd_ref.prng import STREAMS, fold_in, root_key, stream_key, threefry2x32
 # radius word of `normal` (one block in 2^25), a place of `sparse` that other arithmetic rounds elsewhere, and equal
 # words of `srht` where the choice of rows ends.
 LONG = ((3, 2), (131_075, 70_000))
-RARE: dict[str, tuple[tuple[int, int], ...]] = {"normal": ((131_075, 65_611),), "srht": ((19_101, 2_926),)}
+RARE: dict[str, tuple[tuple[int, int], ...]] = {
+    "normal": ((131_075, 65_611),),
+    "sparse": ((131_075, 65_630),),
+    "srht": ((19_101, 2_926),),
+}
+FAMILIES_OF_CASES = (*FAMILIES, "sparse:7", "sparse:256")
 
 VERSION = "v1"
 FOLDER = Path(__file__).parent / "vectors" / VERSION
@@ -114,7 +119,7 @@ def long_case(family: str, d: int, i: int) -> dict[str, Any]:
 def direction_cases() -> dict[str, Any]:
     """Whole small bases, then single long directions by checksum, then the parts of an srht basis."""
     cases, long = [], []
-    for number, family in enumerate((*FAMILIES, "sparse:7")):
+    for number, family in enumerate(FAMILIES_OF_CASES):
         for p, plan in enumerate(PLANS):
             draw = draw_at(plan, family, "unit", *ADDRESSES[(p + number) % len(ADDRESSES)])
             cases.append(_address(draw) | {"phi": hexadecimal(directions_dense(draw))})
@@ -127,7 +132,7 @@ def operation_cases() -> dict[str, Any]:
     """Gradients to coefficients in every normalisation, and given coefficients to updates."""
     plan = explicit(263, [(0, 1, 1), (1, 129, 4), (129, 130, 1), (130, 263, 2)])
     cases = []
-    for family in (*FAMILIES, "sparse:7"):
+    for family in FAMILIES_OF_CASES:
         for normalize in NORMALIZATIONS:
             draw = draw_at(plan, family, normalize, *ADDRESSES[4])
             g, given = pseudo_random(1, plan.D), pseudo_random(2, plan.d)

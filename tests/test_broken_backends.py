@@ -1,0 +1,206 @@
+"""The conformance suite finds every backend of broken_backends.py, at the right level, and lets honest ones pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import rbd_ref.conformance.directions
+import rbd_ref.conformance.operations
+import rbd_ref.operations
+from broken_backends import (
+    MUTANTS,
+    AllBitsOfTheWord,
+    BoxMuller,
+    Broken,
+    ClampForgotten,
+    DirectionInAByte,
+    FlatNumber,
+    Float64Coefficients,
+    HigherRowOfEquals,
+    OwnThreefry,
+    PlaceInFloat,
+    SwappedPair,
+    WrongRotation,
+)
+from plain_backend import Part, PlainBackend
+from rbd_ref.backend import LEVELS, PARTS, Capabilities
+from rbd_ref.compartments import whole
+from rbd_ref.conformance.cases import ADDRESSES, draw_at
+from rbd_ref.conformance.suite import Outcome, Report, run
+from rbd_ref.distributions import FAMILIES, Vector
+from rbd_ref.operations import Draw, directions_dense
+from tools import bits
+
+LONG = 131_075
+
+
+@pytest.fixture(scope="module", autouse=True)
+def definitions_made_once() -> Iterator[None]:
+    """The suite compares every backend with the same few dense bases: here each of them is made once for all."""
+
+    @cache
+    def made(basis: Draw) -> Vector:
+        phi = directions_dense(basis)
+        phi.flags.writeable = False
+        return phi
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (rbd_ref.operations, rbd_ref.conformance.directions, rbd_ref.conformance.operations):
+            patch.setattr(module, "directions_dense", lambda draw: made(replace(draw, normalize="none")))
+        yield
+
+
+def report_of(backend: PlainBackend) -> Report:
+    """The last thing that the suite yields."""
+    *_, report = run(backend)
+    assert isinstance(report, Report)
+    return report
+
+
+def first_failure(backend: PlainBackend) -> Outcome | None:
+    """The first check that fails, whose level is the one that the report would name; no further check is run."""
+    for item in run(backend):
+        if isinstance(item, Outcome) and item.outcome == "failed":
+            return item
+    return None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.fails_at}-{mutant.__name__}")
+def test_is_found(mutant: type[Broken]) -> None:
+    failure = first_failure(mutant())
+    assert failure is not None, mutant.bug
+    assert failure.level == mutant.fails_at, failure
+    assert len(failure.message.split()) >= 4, failure
+    assert not failure.message.startswith("raised"), failure
+
+
+@pytest.mark.parametrize("mutant", [WrongRotation, SwappedPair, Float64Coefficients])
+def test_report_ends_with_the_level_that_is_not_passed(mutant: type[Broken]) -> None:
+    report, passed = report_of(mutant()), LEVELS[: LEVELS.index(mutant.fails_at)]
+    assert (report.failed_at, report.level) == (mutant.fails_at, passed[-1] if passed else None)
+    assert report.verdict == f"{mutant.name}: fails at {mutant.fails_at}"
+    assert {item.level for item in report.checks} == {*passed, mutant.fails_at}
+    assert {item.level for item in report.checks if item.outcome == "failed"} == {mutant.fails_at}
+
+
+def test_mutants_are_many_and_described() -> None:
+    assert len(MUTANTS) >= 30
+    assert set(Counter(mutant.fails_at for mutant in MUTANTS)) == set(LEVELS)
+    assert len({mutant.name for mutant in MUTANTS}) == len({mutant.bug for mutant in MUTANTS}) == len(MUTANTS)
+    assert all(mutant.bug.endswith(".") for mutant in MUTANTS)
+
+
+def test_plain_backend_conforms() -> None:
+    backend = PlainBackend()
+    assert all(hasattr(backend, part) for part in PARTS)
+    report = report_of(backend)
+    assert (report.level, report.failed_at) == ("L2", None)
+    assert {item.outcome for item in report.checks} == {"passed"}
+    assert report.missing == []
+    assert report.verdict == "plain: conforms to L2"
+
+
+def test_steps_written_anew_are_right() -> None:
+    """What mutants share has the bits of the definition, so that each is wrong by its own change alone."""
+    key, counter = np.array([1, 2], dtype=np.uint32), np.arange(20_000, dtype=np.uint32).reshape(2, -1)
+    words = PlainBackend().words(key, counter)
+    assert np.array_equal(OwnThreefry().words(key, counter), words)
+    assert np.array_equal(bits(BoxMuller().normal(words)), bits(PlainBackend().normal(words)))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "family", "d", "direction"),
+    [
+        (DirectionInAByte, "rademacher", LONG, 65_611),
+        (FlatNumber, "normal", LONG, 65_611),
+        (ClampForgotten, "normal", LONG, 65_611),
+        (AllBitsOfTheWord, "sparse", LONG, 65_630),
+        (PlaceInFloat, "sparse", LONG, 65_630),
+        (HigherRowOfEquals, "srht", 19_101, 2_926),
+    ],
+)
+def test_rare_mistake_shows(mutant: type[Broken], family: str, d: int, direction: int) -> None:
+    """Where mistakes that most directions do not betray can be seen."""
+    draw = draw_at(whole(LONG, d=d), family, "unit", *ADDRESSES[5])
+    wrong, right = (bits(backend.directions(draw, [direction])) for backend in (mutant(), PlainBackend()))
+    assert not np.array_equal(wrong, right)
+
+
+class Modest(PlainBackend):
+    """Honest, and able to do less than everything: it raises when it is asked for what it does not declare."""
+
+    name: ClassVar[str] = "modest"
+
+    def parts(self, draw: Draw) -> Iterator[Part]:
+        if draw.family.name not in self.capabilities.families:
+            raise NotImplementedError(f"no family {draw.family}")
+        return super().parts(draw)
+
+
+class FewFamilies(Modest):
+    capabilities = Capabilities(families=("rademacher", "sparse"), reason="the device has no square root")
+
+
+class FirstLevel(Modest):
+    capabilities = Capabilities(families=("uniform",), level="L1", reason="the device adds in no fixed order")
+
+
+class OnlyUnnormalised(PlainBackend):
+    """Honest: it raises where it would have to divide by what it does not declare."""
+
+    capabilities = Capabilities(families=("rademacher",), normalizations=("none",))
+
+    def divisor(self, part: Part, phi: Vector) -> float:
+        if part.draw.normalize not in self.capabilities.normalizations:
+            raise NotImplementedError(f"no normalisation {part.draw.normalize}")
+        return super().divisor(part, phi)
+
+
+def test_fewer_families_conform_and_the_rest_is_named() -> None:
+    report = report_of(FewFamilies())
+    assert (report.level, report.failed_at) == ("L2", None)
+    assert set(report.missing) == set(FAMILIES) - {"rademacher", "sparse"}
+    left_out = [item for item in report.checks if item.outcome == "undeclared"]
+    assert {item.family for item in left_out} == set(FAMILIES) - {"rademacher", "sparse"}
+    for item in left_out:
+        assert str(item.family) in item.message
+        assert "no square root" in item.message
+
+
+def test_lower_level_conforms_and_the_rest_is_named() -> None:
+    report = report_of(FirstLevel())
+    assert (report.level, report.failed_at) == ("L1", None)
+    assert {item.outcome for item in report.checks if item.level == "L2"} == {"undeclared"}
+    messages = {item.message for item in report.checks if item.level == "L2"}
+    assert all("L1" in message and "no fixed order" in message for message in messages)
+
+
+def test_fewer_normalisations_conform_and_the_rest_is_named() -> None:
+    report = report_of(OnlyUnnormalised())
+    assert [item.message for item in report.checks if item.outcome == "failed"] == []
+    assert (report.level, report.failed_at) == ("L2", None)
+    assert {"unit", "expected", "graphcore"} <= set(report.missing)
+
+
+class Raises(PlainBackend):
+    """Breaks down whenever a direction is asked for."""
+
+    name: ClassVar[str] = "raises"
+
+    def row(self, part: Part, i: int) -> Vector:
+        raise RuntimeError("the device is out of memory")
+
+
+def test_backend_that_raises_fails_with_its_message() -> None:
+    report = report_of(Raises())
+    assert (report.level, report.failed_at) == ("L0", "L1")
+    failed = [item for item in report.checks if item.level == "L1"]
+    assert {item.outcome for item in failed} == {"failed"}
+    assert all("RuntimeError: the device is out of memory" in item.message for item in failed)
