@@ -171,9 +171,10 @@ def read(name: str) -> dict[str, Any]:
 def write() -> None:
     """Write all files with their provenance."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    commit = _commit()
     for name, body in make().items():
         info = {"generator": "rbd_ref.conformance.golden", "vectors": VERSION, "rbd_ref": rbd_ref.__version__}
-        info |= {"commit": _commit(), "numpy": np.__version__, "sha256": checksum(body)}
+        info |= {"commit": commit, "numpy": np.__version__, "sha256": checksum(body)}
         (FOLDER / f"{name}.json").write_text(json.dumps({"_info": info} | body, indent=1) + "\n")
 
 
