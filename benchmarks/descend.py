@@ -1,7 +1,8 @@
 """`descend` of every family beside what one would write without the package, in one run: `make bench`.
 
 The alternative draws float32 normals with NumPy's generator in blocks of 50 directions and multiplies twice:
-coefficients, then update. Times are the best of several, as the machine is never quiet; only ratios within one run mean anything.
+coefficients, then update. Times are the best of several, as the machine is never quiet; only ratios within one run
+mean anything.
 May import: numpy, the package.
 """
 
