@@ -241,6 +241,7 @@ def window_p_values(place: Counts, negative: NDArray[np.bool_], lengths: Counts)
         table = np.bincount(both.ravel(), minlength=2 * length).reshape(-1, 2)
         assert len(table) == length
         p_values |= {f"places of {length}": chi_square(table.sum(1)), f"and signs of {length}": chi_square(table)}
+        p_values[f"a place of {length}"] = binomial(table.sum(1), table.sum(), 1 / length)
     if lengths.max() > 1:
         centred = ((2 * place + 1) / lengths - 1).ravel()
         p_values["next places"] = from_z(correlation(centred, centred, (1, 2, 3)))
