@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, special, stats
 
-from rbd_ref import Basis, compartments, hadamard
+from rbd_ref import Basis, compartments
 from rbd_ref.distributions import TILE, KeyPair, Law, Vector, fill
-from rbd_ref.prng import Words
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
 LEVEL = 1e-4
@@ -177,15 +176,3 @@ def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
             slope = min(int(abs(a) / (abs(a) + abs(b)) * 64), 63)
             table[radius, 2 * (a < 0) + (b < 0), slope] += 1
     return Stream(powers, counts, table, largest, bad)
-
-
-@numba.njit
-def rows_and_signs(keys: Words, size: int, d: int) -> tuple[Counts, Vector]:
-    """The rows (keys, d) of `srht` for each key, and the direction (keys, size) of row 0, which is its signs."""
-    count = keys.shape[1]
-    rows, signs = np.empty((count, d), np.int64), np.zeros((count, size), np.float32)
-    for t in range(count):
-        key = (keys[0, t], keys[1, t])
-        rows[t] = hadamard.rows_kernel(key, size, d)
-        hadamard.synthesise(key, np.zeros(1, np.int64), np.ones(1, np.float32), signs[t])
-    return rows, signs

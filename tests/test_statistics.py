@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from rbd_ref import Basis, compartments, hadamard
-from rbd_ref.distributions import TILE, Family, Vector, block_words, direction_entries, parse_family
+from rbd_ref.distributions import TILE, Family, KeyPair, Vector, block_words, direction_entries, parse_family
 from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.prng import Words, basis_keys, fold_in, root_key
+from rbd_ref.prng import basis_keys, fold_in, root_key
 from statistics_tools import (
     LENGTH,
     LEVEL,
@@ -43,7 +43,6 @@ from statistics_tools import (
     pair_p_value,
     place_p_values,
     refused,
-    rows_and_signs,
 )
 
 pytestmark = pytest.mark.compiled
@@ -277,9 +276,10 @@ def test_places_see_a_word_of_8_bits() -> None:
 # srht
 
 
-def keys_of_steps(seed: int, count: int) -> Words:
-    """Keys (2, count) of the compartments of 64 steps."""
-    return np.concatenate([basis_keys(seed, step, 0, count // 64) for step in range(64)], axis=1)
+def keys_of_steps(seed: int, count: int) -> list[KeyPair]:
+    """Keys of the compartments of 64 steps."""
+    keys = np.concatenate([basis_keys(seed, step, 0, count // 64) for step in range(64)], axis=1)
+    return list(zip(*keys, strict=True))
 
 
 def row_p_values(rows: Counts, n: int) -> dict[str, float]:
@@ -303,7 +303,8 @@ def row_p_values(rows: Counts, n: int) -> dict[str, float]:
 @pytest.mark.parametrize(("size", "d"), [(16, 3), (6, 3)])
 def test_srht_chooses_rows_evenly(size: int, d: int) -> None:
     """Catches rows that are favoured, drawn together or in dependence on the last, or left out beyond the size."""
-    judge(row_p_values(rows_and_signs(keys_of_steps(size, 2**19), size, d)[0], hadamard.padded(size)))
+    rows = np.array([hadamard.rows_kernel(key, size, d) for key in keys_of_steps(size, 2**19)])
+    judge(row_p_values(rows, hadamard.padded(size)))
 
 
 def test_pairs_of_rows_see_neighbouring_rows() -> None:
@@ -315,7 +316,10 @@ def test_pairs_of_rows_see_neighbouring_rows() -> None:
 
 def test_srht_signs() -> None:
     """Catches signs that are uneven, repeat from key to key, or share a word with rows: 64 signs against 64 rows."""
-    rows, signs = rows_and_signs(keys_of_steps(15, 2**17), 64, 8)
+    keys, signs = keys_of_steps(15, 2**17), np.zeros((2**17, 64), dtype=np.float32)
+    rows = np.array([hadamard.rows_kernel(key, 64, 8) for key in keys])
+    for key, out in zip(keys, signs, strict=True):
+        hadamard.synthesise(key, np.zeros(1, np.int64), np.ones(1, np.float32), out)  # row 0 is the signs
     chosen = np.full(signs.shape, np.float32(-1 / 8))
     np.put_along_axis(chosen, rows, np.float32(7 / 8), axis=1)
     together = from_z(signs.T @ chosen / np.sqrt(len(rows) * 7 / 64))
