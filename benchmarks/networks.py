@@ -4,6 +4,7 @@ A step is loss, gradient and the update of plain SGD on a batch of 32. Each side
 idle threads of one would disturb the other, the same number of threads, and its turn in every round, since the machine
 is never quiet. The best of all rounds counts; only ratios within one run mean anything. `cpu ms` is the least processor
 time of a step on one thread, which others on the machine disturb less. Where PyTorch is missing it is left out.
+On a machine that others use, set OMP_WAIT_POLICY=passive: threads that wait in a loop take the time of those awaited.
 May import: numpy, the package, torch if there is one.
 """
 
@@ -125,10 +126,9 @@ def show(rows: list[dict[str, Any]]) -> None:
     print(f"{'':9} {'input':12} {'':8} {'ms':>8} {'images/s':>9} {'ratio':>6}   {'cpu ms':>8} {'ratio':>6}")
     for row in rows:
         seconds, cpu = row["seconds"], row["cpu"]
-        print(
-            f"{row['network']:9} {row['input']:12} {row['what']:8} {1e3 * seconds:8.2f} {BATCH / seconds:9.0f}", end=""
-        )
-        print(f" {row['ratio']:6.2f}   {1e3 * cpu:8.2f} {row['cpu_ratio']:6.2f}" if "ratio" in row else "")
+        ratio, cpu_ratio = (f"{row[key]:6.2f}" if key in row else " " * 6 for key in ("ratio", "cpu_ratio"))
+        print(f"{row['network']:9} {row['input']:12} {row['what']:8}", end=" ")
+        print(f"{1e3 * seconds:8.2f} {BATCH / seconds:9.0f} {ratio}   {1e3 * cpu:8.2f} {cpu_ratio}")
 
 
 def main() -> None:
