@@ -13,6 +13,8 @@ from scipy import fft, special, stats
 
 from rbd_ref import Basis, compartments
 from rbd_ref.distributions import TILE, KeyPair, Law, Vector, fill
+from rbd_ref.hadamard import rows_kernel
+from rbd_ref.prng import threefry
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
 LEVEL = 1e-4
@@ -176,3 +178,29 @@ def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
             slope = min(int(abs(a) / (abs(a) + abs(b)) * 64), 63)
             table[radius, 2 * (a < 0) + (b < 0), slope] += 1
     return Stream(powers, counts, table, largest, bad)
+
+
+@numba.njit
+def sparse_places(law: Law, key: KeyPair, size: int, directions: int) -> NDArray[np.int64]:
+    """How often each place of a window of law.window elements, with each sign, has the non-zero; size a multiple."""
+    counts = np.zeros((law.window, 2), np.int64)
+    scratch, phi = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
+    for i in range(directions):
+        fill(law, key, i, 0, size, size, scratch, phi)
+        for j in range(size):
+            if phi[j] != 0:
+                counts[j % law.window, int(phi[j] < 0)] += 1
+    return counts
+
+
+@numba.njit
+def sets_of_rows(key: KeyPair, size: int, d: int, steps: int) -> NDArray[np.int64]:
+    """How often each set of d rows of `srht`, as a number with a bit for each row, is chosen in so many steps."""
+    counts = np.zeros(1 << size, np.int64)
+    for step in range(steps):
+        x0, x1 = threefry(key[0], key[1], np.uint32(0), np.uint32(step))
+        code = 0
+        for row in rows_kernel((x0, x1), size, d):
+            code |= 1 << row
+        counts[code] += 1
+    return counts

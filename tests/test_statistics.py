@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from rbd_ref import Basis, compartments, hadamard
-from rbd_ref.distributions import TILE, Family, KeyPair, Vector, block_words, direction_entries, parse_family
+from rbd_ref.distributions import (
+    SPARSE,
+    TILE,
+    Family,
+    KeyPair,
+    Law,
+    Vector,
+    block_words,
+    direction_entries,
+    parse_family,
+)
 from rbd_ref.numba_backend import NumbaBackend
 from rbd_ref.prng import basis_keys, fold_in, root_key
 from statistics_tools import (
@@ -43,6 +53,8 @@ from statistics_tools import (
     pair_p_value,
     place_p_values,
     refused,
+    sets_of_rows,
+    sparse_places,
 )
 
 pytestmark = pytest.mark.compiled
@@ -266,6 +278,15 @@ def test_sparse(window: int, size: int) -> None:
     judge(window_p_values(place, phi[row, column].reshape(place.shape) < 0, lengths))
 
 
+@pytest.mark.parametrize("window", [2, 7, 100, 256])
+def test_sparse_at_ten_million(window: int) -> None:
+    """Catches a place or sign that is met a thousandth too often."""
+    key, size = fold_in(root_key(21), window), TILE // window * window
+    table = sparse_places(Law(SPARSE, window), (key[0], key[1]), size, -(-(10**7) * window // size))
+    assert table.sum() >= 10**7
+    judge({"places": chi_square(table.sum(1)), "signs": chi_square(table.sum(0)), "both": chi_square(table)})
+
+
 def test_places_see_a_word_of_8_bits() -> None:
     """The test of places has power: 8 bits do not divide evenly into 100 places, by modulo or by product."""
     word = block_words(root_key(9), 0, 2**16)[0].astype(np.int64)[:, None]
@@ -305,6 +326,15 @@ def test_srht_chooses_rows_evenly(size: int, d: int) -> None:
     """Catches rows that are favoured, drawn together or in dependence on the last, or left out beyond the size."""
     rows = np.array([hadamard.rows_kernel(key, size, d) for key in keys_of_steps(size, 2**19)])
     judge(row_p_values(rows, hadamard.padded(size)))
+
+
+def test_srht_at_ten_million() -> None:
+    """Catches a set of rows that is met a little too often: all 560 sets of three rows from 16."""
+    key = root_key(22)
+    counts = sets_of_rows((key[0], key[1]), 16, 3, -(-(10**7) // 3))
+    sets = [sum(1 << r for r in chosen) for chosen in combinations(range(16), 3)]
+    assert counts[sets].sum() == counts.sum() >= 10**7 / 3
+    judge({"sets": chi_square(counts[sets])})
 
 
 def test_pairs_of_rows_see_neighbouring_rows() -> None:
