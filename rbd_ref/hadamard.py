@@ -65,11 +65,6 @@ def row_entries(key: Words, size: int, row: int) -> Vector:
     return signs(key, size) * transform(unit)[:size]
 
 
-def entries(key: Words, size: int, d: int) -> Vector:
-    """phi (d, size)."""
-    return np.stack([row_entries(key, size, int(r)) for r in rows(key, size, d)])
-
-
 @kernel
 def padded_kernel(size: int) -> int:
     """The kernel of `padded`."""

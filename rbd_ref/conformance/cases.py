@@ -1,19 +1,17 @@
 """The bases that the suite and the golden vectors are made of: small, but with every edge in them.
 
-May import: numpy, prng, distributions, compartments, operations, backend. Tests: through the suite.
+May import: prng, distributions, compartments, operations, backend. Tests: through the suite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from rbd_ref.backend import Backend
 from rbd_ref.compartments import Plan, even, explicit, whole
-from rbd_ref.distributions import F32, Vector, parse_family, uniform_pairs
+from rbd_ref.distributions import Family, Vector, direction_entries, parse_family
 from rbd_ref.operations import Draw
-from rbd_ref.prng import Words, fold_in, root_key, threefry2x32
+from rbd_ref.prng import fold_in, root_key
 
 LAST = 2**32 - 1
 
@@ -36,9 +34,7 @@ FAR = explicit(65_700, [(0, 65_600, 1), (65_600, 65_700, 2)])  # a compartment t
 
 def pseudo_random(label: int, n: int) -> Vector:
     """n numbers in (-1, 1) that are the same everywhere, for gradients and coefficients."""
-    key: Words = fold_in(root_key(label), n)
-    block = np.arange(-(-n // 2), dtype=np.uint32)
-    return uniform_pairs(threefry2x32(key, np.stack([np.zeros_like(block), block]))).T.reshape(-1)[:n].astype(F32)
+    return direction_entries(Family("uniform"), fold_in(root_key(label), n), 0, n)
 
 
 def draws(family: str, normalize: str = "unit") -> Iterator[Draw]:

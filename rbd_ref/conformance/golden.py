@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import rbd_ref
-from rbd_ref.compartments import Plan, explicit, whole
+from rbd_ref.compartments import Plan, whole
 from rbd_ref.conformance.cases import ADDRESSES, PLANS, draw_at, pseudo_random
 from rbd_ref.distributions import FAMILIES, Vector
 from rbd_ref.hadamard import rows
@@ -130,7 +130,7 @@ def direction_cases() -> dict[str, Any]:
 
 def operation_cases() -> dict[str, Any]:
     """Gradients to coefficients in every normalisation, and given coefficients to updates."""
-    plan = explicit(263, [(0, 1, 1), (1, 129, 4), (129, 130, 1), (130, 263, 2)])
+    plan = PLANS[-1]
     cases = []
     for family in FAMILIES_OF_CASES:
         for normalize in NORMALIZATIONS:
