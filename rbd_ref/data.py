@@ -255,7 +255,12 @@ def order(count: int, seed: int, epoch: int) -> Indices:
 
 def batches(divided: Split, workers: int, size: int) -> int:
     """Number of batches of `size` images that each worker has in an epoch, 1 at least."""
-    count, together = len(divided.train), integer("workers", workers, 1, WORD) * integer("size", size, 1, WORD)
+    return batches_of(len(divided.train), workers, size)
+
+
+def batches_of(count: int, workers: int, size: int) -> int:
+    """The same for a training set of `count` images."""
+    together = integer("workers", workers, 1, WORD) * integer("size", size, 1, WORD)
     if together > count:
         raise ValueError(
             f"{workers} workers with batches of {size} need {together} images, expected {count} at most: "

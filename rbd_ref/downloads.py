@@ -3,7 +3,7 @@
 A file is written under a name of its own, checked, synced and only then renamed, so that neither a cut connection nor
 two processes at once leave half a file. What is a passing fault (the connection is cut) is tried again; every other
 one goes on to the next mirror, and after the last one sentence says what was wrong and where files can be put by hand.
-May import: datasets. Tests: tests/test_data.py.
+May import: datasets, progress. Tests: tests/test_data.py.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, Protocol
 
 from rbd_ref.datasets import DataError
+from rbd_ref.progress import Bar
 
 Report = Callable[[int], None]
 
@@ -81,35 +81,10 @@ ATTEMPTS = 3
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third
 TIMEOUT = 30.0
 CHUNK = 1 << 16
-WIDTH = 30
 
 
 class Cut(Exception):
     """The connection ended too early."""
-
-
-class Bar:
-    """A progress bar, drawn on a terminal only."""
-
-    def __init__(self, label: str, total: int, stream: TextIO, shown: bool | None = None) -> None:
-        self.label, self.total, self.stream = label, total, stream
-        self.shown = stream.isatty() if shown is None else shown
-        self.drawn = -1
-
-    def __call__(self, done: int) -> None:
-        """Draw again if the percentage has changed."""
-        percent = min(100, 100 * done // self.total)
-        if self.shown and percent != self.drawn:
-            marks = "#" * (WIDTH * percent // 100)
-            sizes = f"{done / 1e6:.1f} of {self.total / 1e6:.1f} MB"
-            self.stream.write(f"\r{self.label} [{marks:<{WIDTH}}] {percent:3d} % {sizes}")
-            self.stream.flush()
-            self.drawn = percent
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self.drawn >= 0:
-            self.stream.write("\n")
 
 
 def bases(name: str, mirror: str | None) -> tuple[str, ...]:
@@ -159,13 +134,12 @@ def _sync_folder(folder: Path) -> None:
 def _once(url: str, remote: Remote, folder: Path, progress: bool | None) -> None:
     """One attempt, after which the file is in the folder or nothing is."""
     part = folder / f".{remote.file}.{os.getpid()}-{os.urandom(4).hex()}.part"
-    bar = Bar(remote.file, remote.size, sys.stderr, progress)
     try:
-        _receive(url, remote, part, bar)
+        with Bar(remote.file, remote.size, shown=progress) as bar:
+            _receive(url, remote, part, lambda done: bar(done, f"{done / 1e6:.1f} of {remote.size / 1e6:.1f} MB"))
         part.replace(folder / remote.file)
         _sync_folder(folder)
     finally:
-        bar.end()
         part.unlink(missing_ok=True)
 
 

@@ -482,24 +482,16 @@ def test_download_without_a_length(server: Server) -> None:
     assert same(data.load("mnist", mirror=server.address), small("mnist"))
 
 
-def test_progress_bar(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    data.load("cifar-10", mirror=server.address, progress=True)
-    lines = capsys.readouterr().err
-    assert lines.startswith("\rcifar-10-binary.tar.gz [")
-    assert lines.endswith("[##############################] 100 % 0.0 of 0.0 MB\n")
-
-
-def test_the_bar_is_drawn_on_terminals_only() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    for stream in (Terminal(), io.StringIO()):
-        bar = downloads.Bar("file", 1000, stream)
-        for done in range(0, 1001, 5):
-            bar(done)
-        bar.end()
-        assert stream.getvalue().count("\r") == (101 if stream.isatty() else 0)
+def test_progress_bar(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for each file, with its name and its bytes."""
+    monkeypatch.setenv("COLUMNS", "120")
+    data.load("mnist", mirror=server.address, progress=True)
+    lines = capsys.readouterr().err.rstrip("\n").split("\n")
+    for line, remote in zip(lines, downloads.FILES["mnist"], strict=True):
+        assert line.startswith(f"\r{remote.file} ▕")
+        last, size = line.split("\r")[-1].rstrip(), f"{remote.size / 1e6:.1f}"
+        assert " 100 %  in 0:0" in last
+        assert last.endswith(f"  {size} of {size} MB")
 
 
 def test_a_cut_connection_is_tried_again(tmp_path: Path, server: Server) -> None:
@@ -577,7 +569,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(bar: downloads.Bar, done: int) -> None:
+    def stop(bar: downloads.Bar, done: int, note: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(downloads.Bar, "__call__", stop)

@@ -1,0 +1,156 @@
+"""The folder of a run: what is in it, and how it is written so that no moment of a crash leaves it broken.
+
+    config.toml      all settings                              written once
+    metrics.jsonl    a line for some steps and evaluations     appended
+    journal.rbd      what the workers sent at each step        appended, see journal.py
+    checkpoints/     step-00000037.npz: the state after 37     each written whole, then named
+    final.npz        theta at the end                          written whole, then named
+    result.json      final figures and the sha256 of theta     written whole, then named, last of all
+
+Nothing is pickled: arrays are npz, all else is text.
+May import: numpy, config, descent (states), distributions, files, journal. Tests: tests/test_runs.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rbd_ref import config as configs
+from rbd_ref.config import Config
+from rbd_ref.descent import Fixed, State
+from rbd_ref.distributions import Vector
+from rbd_ref.files import RunError, disk, write_whole
+from rbd_ref.journal import Journal
+
+Snapshot = State | Fixed
+
+
+def sha256(theta: Vector) -> str:
+    """Of the little-endian bytes of theta."""
+    return hashlib.sha256(np.ascontiguousarray(theta, dtype="<f4").data).hexdigest()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder."""
+
+    folder: Path
+
+    @property
+    def journal(self) -> Path:
+        """The file of what was sent."""
+        return self.folder / "journal.rbd"
+
+    @property
+    def metrics(self) -> Path:
+        """The file of metrics."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The files of checkpoints, the first step first."""
+        return sorted((self.folder / "checkpoints").glob("step-*.npz"))
+
+    def config(self, **changes: Any) -> Config:
+        """The configuration that the folder was made with, but for these changes."""
+        path = self.folder / "config.toml"
+        if not path.is_file():
+            raise RunError(f"{self.folder} is no run: it has no config.toml; name the folder given to --out")
+        try:
+            return configs.make({**configs.read_toml(path), **changes})
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path} is not as it was written: {error}") from error
+
+    def result(self) -> dict[str, Any] | None:
+        """The final figures, if the run has ended."""
+        path = self.folder / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def create(folder: Path, config: Config) -> Run:
+    """A new run's folder, with its configuration."""
+    if (folder / "config.toml").exists():
+        raise RunError(
+            f"{folder} holds a run already, expected a new folder: choose another with --out, or go on with --resume"
+        )
+    with disk(folder, "made"):
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", configs.to_toml(config))
+    return Run(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text, whole or not at all."""
+    write_whole(path, lambda out: out.write(text.encode()))
+
+
+def save_arrays(path: Path, info: dict[str, Any], **arrays: Vector) -> None:
+    """Arrays and what is to be said of them, whole or not at all."""
+    savez: Any = np.savez
+    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays))
+
+
+def save_checkpoint(run: Run, state: Snapshot, digest: str) -> str:
+    """The state after its t steps; the sha256 of its theta."""
+    found = sha256(state.theta)
+    numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
+    info = {"state": type(state).__name__, "sha256": found, "digest": digest, **numbers}
+    arrays = {name: value for name, value in state._asdict().items() if name not in numbers}
+    save_arrays(run.folder / "checkpoints" / f"step-{state.t:08d}.npz", info, **arrays)
+    return found
+
+
+def load_checkpoint(path: Path, digest: str) -> Snapshot:
+    """The state in a file, if it is whole and of this configuration."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            info = json.loads(str(file["info"]))
+            kind: Any = {"State": State, "Fixed": Fixed}[info["state"]]
+            state: Snapshot = kind(**{name: info[name] if name in info else file[name] for name in kind._fields})
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
+    if info["digest"] != digest or info["sha256"] != sha256(state.theta):
+        raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
+    return state
+
+
+def metrics(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each whole line of metrics and its text; a torn last one is left out."""
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line), line
+
+
+def cut_metrics(run: Run, t: int) -> None:
+    """Leave the lines of the first t steps only."""
+    kept = [line for values, line in metrics(run.metrics) if values["step"] <= t]
+    write_text(run.metrics, "".join(kept))
+
+
+def newest(run: Run, digest: str, steps: int) -> tuple[Snapshot | None, list[str]]:
+    """The last whole checkpoint of `steps` steps at most, if there is one, and what was wrong with those after it."""
+    wrong = []
+    for path in reversed(run.checkpoints):
+        try:
+            state = load_checkpoint(path, digest)
+        except RunError as error:
+            wrong.append(str(error))
+            continue
+        if state.t <= steps:
+            return state, wrong
+    return None, wrong
+
+
+def journal_of(run: Run, config: Config) -> Journal:
+    """The run's journal, checked to be of its configuration."""
+    return Journal(run.journal, config.digest)

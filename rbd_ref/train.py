@@ -1,0 +1,191 @@
+"""The command `python -m rbd_ref.train`: flags, files and presets to a configuration, and the run of it.
+
+May import: config, exchange, files, logbook, presets, replica, runs, training. Tests: tests/test_train.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import rbd_ref
+from rbd_ref import config as configs
+from rbd_ref import presets, runs
+from rbd_ref.config import Config
+from rbd_ref.datasets import DataError
+from rbd_ref.exchange import Alone, Exchange
+from rbd_ref.files import RunError
+from rbd_ref.logbook import Logbook, stderr, summary
+from rbd_ref.replica import Replica
+from rbd_ref.runs import Run
+from rbd_ref.training import Stopped, resumed, train
+
+DESCRIPTION = """\
+Train a network along random directions that are re-drawn every step and never stored.
+Without any flag: random bases descent on the embedded digits, half a minute, 95 % or better.
+"""
+EXAMPLES = """\
+examples:
+  python -m rbd_ref.train                                   the digits, with what defaults there are
+  python -m rbd_ref.train --data fashion-mnist --family srht --lr 0.5 --epochs 2 --no-augment
+  python -m rbd_ref.train --preset list                     every cell of the paper's tables 1, 2 and 3
+  python -m rbd_ref.train --preset table1-fc-mnist-rbd --family srht --seed 1
+  python -m rbd_ref.train --switch 10:sgd                   random bases first, then SGD
+  python -m rbd_ref.train --resume --out runs/digits-fc-rbd-1
+  mpirun -n 16 python -m rbd_ref.train                      one worker on each of 16 ranks
+
+A run leaves config.toml, metrics.jsonl, journal.rbd, checkpoints/, final.npz and result.json in its folder;
+`python -m rbd_ref.report FOLDER -o report.html` shows it, `python -m rbd_ref.replay FOLDER --step N -o theta.npz`
+rebuilds the weights of any step. Bad input ends with one sentence and status 2.
+"""
+
+
+def add_setting(group: Any, item: Field[Any]) -> None:
+    """A flag for a setting."""
+    flag, default, text = "--" + item.name.replace("_", "-"), item.default, item.metadata["help"]
+    shown = "" if default in (0, "", (), False, True) else f" (default: {default})"
+    more = {"metavar": item.metadata["metavar"]} if "metavar" in item.metadata else {}
+    if isinstance(default, bool):
+        group.add_argument(
+            flag, action=argparse.BooleanOptionalAction, default=None, help=text + ("" if not default else " (default)")
+        )
+    elif isinstance(default, tuple):
+        group.add_argument(flag, action="append", default=None, help=text + "; may be repeated", **more)
+    else:
+        metavar = more or {"metavar": {"int": "N"}.get(type(default).__name__, "NAME")}
+        group.add_argument(flag, type=type(default), default=None, help=text + shown, **metavar)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All flags."""
+    result = argparse.ArgumentParser(
+        "python -m rbd_ref.train",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    groups: dict[str, Any] = {}
+    for item in fields(Config):
+        name = item.metadata["group"]
+        groups.setdefault(name, result.add_argument_group(name) if name not in groups else groups[name])
+        if item.name != "preset":
+            add_setting(groups[name], item)
+    output = groups["output"]
+    output.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
+    output.add_argument("--resume", action="store_true", help="go on with the run in --out, to the same bits")
+    output.add_argument("--quiet", action="store_true", help="no bar and no figures, only what goes wrong")
+    start = result.add_argument_group("instead of many flags")
+    start.add_argument("--preset", metavar="NAME", help="a cell of the paper's tables; `list` shows them all")
+    start.add_argument(
+        "--config", metavar="FILE", help="a TOML file of settings, as in a run's folder; flags come after"
+    )
+    result.add_argument("--version", action="version", version=f"rbd-ref {rbd_ref.__version__}")
+    return result
+
+
+def given(flags: argparse.Namespace) -> dict[str, Any]:
+    """The settings named by file, preset or flag, the later before the earlier."""
+    names = {item.name for item in fields(Config)}
+    said = {name: value for name, value in vars(flags).items() if name in names and value is not None}
+    values = configs.read_toml(Path(flags.config)) if flags.config else {}
+    return {**values, **said}
+
+
+def new_folder(config: Config) -> Path:
+    """runs/DATA-NET-METHOD-N with the first N that is free."""
+    stem = f"{config.data}-{config.net}-{config.method}".replace(":", "-")
+    number = 1
+    while (Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return Path("runs") / f"{stem}-{number}"
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[list[int]]:
+    """A list that the signals which ask a program to end are put into."""
+    received: list[int] = []
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(kind, lambda number, _: received.append(number)) for kind in kinds]
+    try:
+        yield received
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+
+
+def old_run(flags: argparse.Namespace, ranks: int) -> tuple[Run, Config]:
+    """The run to go on with, and its configuration with what of it may be changed."""
+    if not flags.out:
+        raise RunError("--resume has no folder, expected --out DIR with that of the run")
+    run = Run(Path(flags.out))
+    before = run.config()
+    values = {item.name: getattr(before, item.name) for item in fields(Config)}
+    config = configs.make({**values, **given(flags)}, ranks)
+    if config.digest != before.digest:
+        changed = [
+            item.name
+            for item in fields(Config)
+            if item.metadata["bits"] and getattr(config, item.name) != getattr(before, item.name)
+        ]
+        raise RunError(
+            f"{run.folder} is a run of another configuration: {', '.join(changed)} would change, expected the same: "
+            "leave the flag out, or start a new run in another folder"
+        )
+    return run, config
+
+
+def begin(replica: Replica, run: Run | None, flags: argparse.Namespace) -> tuple[Any, Logbook]:
+    """The state to start from and the book to write in: of a new run, or (a `run` is given) of one to go on with."""
+    if run is None:
+        folder = Path(flags.out) if flags.out else new_folder(replica.config)
+        return replica.start(), Logbook(replica, runs.create(folder, replica.config), quiet=flags.quiet)
+    state, end, said = resumed(replica, run)
+    for text in [*said, f"{run.folder} goes on after step {state.t} of {replica.steps}"]:
+        if not flags.quiet:
+            stderr(text)
+    runs.write_text(run.folder / "config.toml", configs.to_toml(replica.config))
+    runs.cut_metrics(run, state.t)
+    return state, Logbook(replica, run, end, flags.quiet)
+
+
+def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
+    """From flags to the end of the run; the exit status."""
+    run, config = old_run(flags, exchange.ranks) if flags.resume else (None, configs.make(given(flags), exchange.ranks))
+    replica = Replica(config)
+    _ = replica.problem  # what is wrong with the data is said before anything is written
+    state, log = begin(replica, run, flags)
+    with asked_to_stop() as received:
+        try:
+            state = train(replica, exchange, log, state, lambda: bool(received))
+            values = log.finish(state)
+        except Stopped as stop:
+            stderr(f"{stop}: go on with --resume --out {log.run.folder}")
+            return 128 + received[0]
+        finally:
+            log.close()
+    if not flags.quiet:
+        print(summary(log.run, values))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: 0, 2 after a sentence of what is wrong, or 128 + the number of the signal that ended it."""
+    flags = parser().parse_args(arguments)
+    if flags.preset == "list":
+        print(presets.listing())
+        return 0
+    try:
+        return run_all(flags, Alone())
+    except (RunError, DataError, ValueError, TypeError) as error:
+        stderr(f"rbd_ref.train: {error}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

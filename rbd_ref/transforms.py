@@ -1,0 +1,66 @@
+"""Transforms of coordinates: small functions from d numbers to d numbers, composed in the order they are named.
+
+Random bases descent takes its coordinates as they are; evolution strategies usually do not take their losses so. Each
+transform depends on its argument alone, in an order that is fixed, so it gives the same bits everywhere.
+May import: numpy, _check, distributions (types). Tests: tests/test_descent.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from rbd_ref._check import WORD, integer, member
+from rbd_ref.distributions import F32, Vector
+
+Transform = Callable[[Vector], Vector]
+
+
+def ranks(c: Vector) -> Vector:
+    """Centred ranks: -1/2 for the least, +1/2 for the greatest, evenly between; of equals the first is the lesser."""
+    if c.size == 1:
+        return np.zeros_like(c)
+    place = np.empty(c.size, dtype=np.int64)
+    place[np.argsort(c, kind="stable")] = np.arange(c.size)
+    return (place / (c.size - 1) - 0.5).astype(F32)
+
+
+def normalised(c: Vector) -> Vector:
+    """(c - mean) / standard deviation, in float64 and rounded once; all 0 where the numbers are all equal."""
+    wide = c.astype(np.float64)
+    centred, deviation = wide - wide.mean(), wide.std()
+    return (centred / deviation).astype(F32) if deviation > 0 else np.zeros_like(c)
+
+
+def top(k: int) -> Transform:
+    """Keeps the k numbers of greatest magnitude, of equals the first; the others become 0."""
+    count = integer("k of top:k", k, 1, WORD)
+
+    def keep(c: Vector) -> Vector:
+        chosen = np.argsort(-np.abs(c), kind="stable")[:count]
+        kept = np.zeros_like(c)
+        kept[chosen] = c[chosen]
+        return kept
+
+    return keep
+
+
+def named(text: str) -> Transform:
+    """One transform by its name: `ranks`, `normalised` or `top:K`."""
+    name, _, number = text.partition(":")
+    member("transform", name if number else text, ("ranks", "normalised", "top"))
+    if name == "top":
+        if not number.isdecimal():
+            raise ValueError(f"transform {text!r} has no number of coordinates to keep, expected top:K, as in top:100")
+        return top(int(number))
+    if number:
+        raise ValueError(f"transform {text!r} has a number, expected {name} alone: remove :{number}")
+    return ranks if name == "ranks" else normalised
+
+
+def composed(texts: tuple[str, ...]) -> Transform:
+    """The named transforms one after the other; none leaves the numbers as they are."""
+    functions = [named(text) for text in texts]
+    return lambda c: reduce(lambda value, function: function(value), functions, c)
