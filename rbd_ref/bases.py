@@ -9,7 +9,7 @@ May import: numpy, _check, prng, distributions, compartments, operations, backen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from numpy.typing import ArrayLike
 
@@ -74,6 +74,18 @@ class Basis:
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Vector:
         """u = sum_i a_i phi_i: the update of the coefficients a, float32 of length plan.D, the same bits everywhere."""
         return self.backend.reconstruct(self.draw(step, worker), vector("a", a, self.plan.d))
+
+    def reconstruct_part(self, a: ArrayLike, step: int, worker: int, k: int, n: int) -> tuple[int, Vector]:
+        """Part k of n of `reconstruct`, to the bit: its first element and its values; the parts make up the whole.
+
+        A backend may have a `reconstruct_part` that does only that part's work; otherwise it is cut from the whole.
+        """
+        draw, coefficients = self.draw(step, worker), vector("a", a, self.plan.d)
+        own: Callable[..., tuple[int, Vector]] | None = getattr(self.backend, "reconstruct_part", None)
+        if own is not None:
+            return own(draw, coefficients, k, n)
+        first, last = self.plan.D * k // n, self.plan.D * (k + 1) // n
+        return first, self.backend.reconstruct(draw, coefficients)[first:last]
 
     def descend(self, g: ArrayLike, step: int, worker: int = 0) -> tuple[Vector, Vector]:
         """(a, u) with a = project(g) and u = reconstruct(a), where each direction is generated only once."""

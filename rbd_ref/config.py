@@ -41,15 +41,23 @@ class Config:
 
     data: str = option("digits", "data and network", f"data set: {', '.join(STANDARDS)}")
     data_dir: str = option(
-        "", "data and network", "folder of the data set's files (default: RBD_REF_DATA or ~/.cache/rbd_ref/data)", False
+        "",
+        "data and network",
+        "folder of the data set's files (default: RBD_REF_DATA or ~/.cache/rbd_ref/data)",
+        False,
+        metavar="DIR",
     )
-    mirror: str = option("", "data and network", "address to download from instead of the usual ones", False)
+    mirror: str = option(
+        "", "data and network", "address to download from instead of the usual ones", False, metavar="URL"
+    )
     net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or mlp:64-32-10 and the like")
     augment: bool = option(True, "data and network", "pad, crop, flip or brighten images as in the paper")
 
     method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
-    dims: str = option("250", "method", "directions: N in all, split over compartments by size, or each:N")
-    compartments: str = option("whole", "method", "whole, even:K, layer, tensor, or proportional:R (d = size / R)")
+    dims: str = option("250", "method", "directions: N in all, split over compartments by size, or each:N", metavar="N")
+    compartments: str = option(
+        "whole", "method", "whole, even:K, layer, tensor, or proportional:R (d = size / R)", metavar="HOW"
+    )
     family: str = option("normal", "method", f"directions: {', '.join(FAMILIES)} (sparse:S for one in S)")
     normalize: str = option("unit", "method", f"one of {', '.join(NORMALIZATIONS)}")
     redraw: int = option(1, "method", "draw new directions every N steps", metavar="N")
@@ -73,6 +81,12 @@ class Config:
     workers: int = option(0, "workers", "logical workers (default: the number of ranks)", metavar="N")
     exchange: str = option("independent", "workers", f"how their bases relate: {', '.join(EXCHANGES)}")
     combine: str = option("sum", "workers", f"of their updates: {', '.join(COMBINES)}")
+    reconstruct: str = option(
+        "node", "workers", "ranks of a node share the work of rebuilding updates (node) or not (replicate)", False
+    )
+    check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False)
+    on_divergence: str = option("stop", "workers", "if they differ: stop, or resync from the journal", False)
+    timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
     backend: str = option("numba", "workers", "what generates directions: numba, or another that is installed", False)
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
@@ -163,8 +177,13 @@ def _checked(config: Config) -> Config:
         ("eval_every", 1, WORD),
         ("log_every", 1, WORD),
         ("checkpoint_every", 1, WORD),
+        ("check_every", 0, WORD),
     ):
         integer(name, getattr(config, name), low, high)
+    member("reconstruct", config.reconstruct, ("node", "replicate"))
+    member("on_divergence", config.on_divergence, ("stop", "resync"))
+    if not 0 < config.timeout < float("inf"):
+        raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
     epochs = [epoch for epoch, method, _ in config.phases if member("method", method, METHODS)]
     if epochs != sorted(set(epochs)):
         raise ValueError(f"switches are at epochs {epochs[1:]}, expected them to ascend: put them in order")

@@ -21,8 +21,9 @@ May import: numpy, _check, transforms, distributions, bases. Tests: tests/test_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,8 +40,17 @@ OPTIMISERS = ("plain", "adam")
 EMPTY = np.empty(0, dtype=F32)
 BETA1, BETA2, EPSILON = F32(0.9), F32(0.999), F32(1e-8)
 
-Rebuild = Callable[[int], Vector]
-Total = Callable[[int, Rebuild], Vector]
+
+class Rebuild(NamedTuple):
+    """The updates of a step's bases: u_j of length D for j < bases, whole, or part k of n as (first element, u)."""
+
+    D: int
+    bases: int
+    whole: Callable[[int], Vector]
+    part: Callable[[int, int, int], tuple[int, Vector]]
+
+
+Total = Callable[[Rebuild], Vector]
 
 
 class Oracle(Protocol):
@@ -129,12 +139,14 @@ class Settings:
         return F32(self.rate / self.workers if self.combine == "mean" else self.rate)
 
 
-def in_order(count: int, rebuild: Rebuild) -> Vector:
-    """sum_j rebuild(j) from j = 0 up, in float32: the total of the workers' updates."""
-    total = rebuild(0)
-    for j in range(1, count):
-        total = total + rebuild(j)
-    return total
+def added(rows: Iterable[Vector]) -> Vector:
+    """The sum of vectors, from the first on, in float32."""
+    return reduce(lambda total, row: total + row, rows)
+
+
+def in_order(rebuild: Rebuild) -> Vector:
+    """sum_j u_j from j = 0 up: the total of the workers' updates."""
+    return added(rebuild.whole(j) for j in range(rebuild.bases))
 
 
 def moved(state: State, u: Vector, settings: Settings) -> State:
@@ -158,7 +170,7 @@ def sgd(D: int, settings: Settings) -> Method:
         return Look(loss, g, g)
 
     def step(state: State, gs: Vector, hand: Mapping[int, Vector] | None = None, total: Total = in_order) -> State:
-        return moved(state, in_order(len(gs), lambda w: gs[w]), settings)
+        return moved(state, added(gs), settings)
 
     return Method("sgd", at_rest(settings), look, step, D, replayable=False)
 
@@ -201,13 +213,20 @@ class Relation:
         if self.mode == "independent":
             return list(numbers)
         if self.mode == "shared":
-            return [in_order(len(numbers), lambda w: numbers[w])]
+            return [added(numbers)]
         parts = [self.part(w) for w in range(self.workers)]
         return [np.concatenate([row[: p.stop - p.start] for row, p in zip(numbers, parts, strict=True)])]
 
     def update(self, blocks: list[Vector], draw: int, hand: Mapping[int, Vector], total: Total) -> Vector:
         """sum_j sum_i a_ji phi_ji over bases j; updates that are at hand need not be rebuilt."""
-        return total(len(blocks), lambda j: hand[j] if j in hand else self.basis.reconstruct(blocks[j], draw, j))
+        basis = self.basis
+        rebuild = Rebuild(
+            basis.plan.D,
+            len(blocks),
+            lambda j: hand[j] if j in hand else basis.reconstruct(blocks[j], draw, j),
+            lambda j, k, n: basis.reconstruct_part(blocks[j], draw, j, k, n),
+        )
+        return total(rebuild)
 
 
 def roots(basis: Basis) -> Vector:

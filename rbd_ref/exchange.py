@@ -1,19 +1,25 @@
-"""How what each worker found reaches all: the protocol, and the process that plays all workers by itself.
+"""How what each worker found reaches all: the protocol, the process that plays all workers, and how others are found.
 
 A worker is a logical thing, a basis and a share of the batches; a rank is a process that plays some of them. What
 reaches everyone does not depend on who plays whom, so neither do the weights.
-An exchange over several processes is found by an entry point in the group `rbd_ref.exchanges`.
-May import: numpy, descent (the order of sums), distributions (types). Tests: tests/test_training.py.
+An exchange over several processes is a function in the entry-point group `rbd_ref.exchanges`.
+May import: descent (the order of sums), distributions (types), files. Tests: tests/test_exchange.py, tests/test_mpi.py.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, Protocol, TypeVar, cast
 
 from rbd_ref.descent import Rebuild, in_order
 from rbd_ref.distributions import Vector
+from rbd_ref.files import RunError
 
 GROUP = "rbd_ref.exchanges"
+LAUNCHERS = ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")  # what MPI's launchers set
+T = TypeVar("T")
 
 
 def share(workers: int, rank: int, ranks: int) -> range:
@@ -24,28 +30,88 @@ def share(workers: int, rank: int, ranks: int) -> range:
 
 
 class Exchange(Protocol):
-    """What the trainer asks of the processes that train together."""
+    """What the trainer asks of the processes that train together. All but `guard` is called by all of them."""
 
     rank: int
     ranks: int
+    threads: int  # for each rank, 0 for as many as there are
+    sent: int  # bytes handed over so far
 
-    def gather(self, rows: Vector, workers: int, stop: bool) -> tuple[Vector, bool]:
-        """The rows of all workers in their order from those of this rank's, and whether any rank wants to stop."""
+    def guard(self, body: Callable[[], int]) -> int:
+        """The exit status of `body`; what it raises ends all ranks, with a message, none is left waiting."""
 
-    def total(self, count: int, rebuild: Rebuild) -> Vector:
+    def options(self, timeout: float, reconstruct: str, faults: str) -> None:
+        """After how many seconds a silent rank is given up, how updates are rebuilt, where faults are written down."""
+
+    def agree(self, fault: str | None) -> list[str]:
+        """The different faults of all ranks."""
+
+    def spread(self, value: T) -> T:
+        """What rank 0 has."""
+
+    def in_turn(self, body: Callable[[], object]) -> None:
+        """`body` on one rank of each node first, then on its others: what the first leaves on disk, others find."""
+
+    def gather(self, rows: Vector, workers: int, stop: int) -> tuple[Vector, int]:
+        """The rows of all workers in their order from those of this rank's, and the greatest `stop`."""
+
+    def total(self, rebuild: Rebuild) -> Vector:
         """`descent.in_order`, to the bit, by whatever division of the work."""
+
+    def keep(self, theta: Vector) -> Vector:
+        """The same weights, in memory that ranks may share."""
+
+    def different(self, digest: bytes) -> list[int]:
+        """The ranks whose digest is not that of most (of equals: of the lowest rank)."""
 
 
 class Alone:
     """One process plays all workers."""
 
-    rank = 0
-    ranks = 1
+    rank, ranks, threads, sent = 0, 1, 0, 0
 
-    def gather(self, rows: Vector, workers: int, stop: bool) -> tuple[Vector, bool]:
+    def guard(self, body: Callable[[], int]) -> int:
+        """Nobody waits."""
+        return body()
+
+    def options(self, timeout: float, reconstruct: str, faults: str) -> None:
+        """Nothing to be told."""
+
+    def agree(self, fault: str | None) -> list[str]:
+        """Its own."""
+        return [] if fault is None else [fault]
+
+    def spread(self, value: T) -> T:
+        """It has it."""
+        return value
+
+    def in_turn(self, body: Callable[[], object]) -> None:
+        """At once."""
+
+    def gather(self, rows: Vector, workers: int, stop: int) -> tuple[Vector, int]:
         """They are all here."""
         return rows, stop
 
-    def total(self, count: int, rebuild: Rebuild) -> Vector:
+    def total(self, rebuild: Rebuild) -> Vector:
         """One after the other."""
-        return in_order(count, rebuild)
+        return in_order(rebuild)
+
+    def keep(self, theta: Vector) -> Vector:
+        """Here."""
+        return theta
+
+    def different(self, digest: bytes) -> list[int]:
+        """There is nobody to differ from."""
+        return []
+
+
+def find() -> Exchange:
+    """The exchange over the processes of an MPI launcher if one started this, or else this process alone."""
+    if not any(name in os.environ for name in LAUNCHERS):
+        return Alone()
+    points: list[Any] = list(entry_points(group=GROUP))
+    if not points:
+        raise RunError(
+            "this was started by an MPI launcher, expected rbd_mpi to be installed: pip install rbd-ref[mpi]"
+        )
+    return cast(Exchange, points[0].load()())

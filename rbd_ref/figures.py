@@ -159,7 +159,7 @@ def axis(values: Array, start: float, end: float, log: bool, fit: bool) -> tuple
         low, high = low / 1.08, high * 1.08
         return Scale(low, high, start, end, True), log_ticks(low, high)
     low = min(low, 0.0) if fit else low
-    if high - low <= 1e-9 * abs(high):
+    if high - low <= 1e-7 * abs(high):
         pad = abs(high) / 10 or 1.0
         low, high = low - pad, high + pad
     marks = ticks(low, high)

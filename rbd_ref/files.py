@@ -16,6 +16,10 @@ class RunError(Exception):
     """What ends a run and is not a fault of the program, as one sentence for its user."""
 
 
+class SharedError(RunError):
+    """One that every rank finds in the same way at the same moment."""
+
+
 @contextmanager
 def disk(path: Path, what: str) -> Iterator[None]:
     """Faults of the system while `what` is done with a file or folder become one sentence."""

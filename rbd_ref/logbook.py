@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,12 +17,13 @@ import rbd_ref
 from rbd_ref import runs
 from rbd_ref.descent import Method
 from rbd_ref.distributions import Vector
+from rbd_ref.exchange import Exchange
 from rbd_ref.files import disk
 from rbd_ref.journal import Writer
 from rbd_ref.progress import Bar
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
-from rbd_ref.training import Taken
+from rbd_ref.training import Taken, Times, resumed
 
 
 def cosine(x: Vector, y: Vector) -> float:
@@ -47,14 +48,17 @@ def correlation(replica: Replica, taken: Taken) -> dict[str, float]:
 class Logbook:
     """Writes a run down as it happens."""
 
-    def __init__(self, replica: Replica, run: Run, journal_end: int | None = None, quiet: bool = False) -> None:
-        self.replica, self.config, self.run, self.quiet = replica, replica.config, run, quiet
+    def __init__(
+        self, replica: Replica, run: Run, exchange: Exchange, journal_end: int | None = None, quiet: bool = False
+    ) -> None:
+        self.replica, self.config, self.run, self.exchange, self.quiet = replica, replica.config, run, exchange, quiet
+        before = max((values["seconds"] for values, _ in runs.metrics(run.metrics)), default=0.0)
         self.writer = (
             Writer.create(run.journal, self.config.digest)
             if journal_end is None
             else Writer.go_on(run.journal, journal_end)
         )
-        self.began, self.training, self.before = time.perf_counter(), 0.0, 0.0
+        self.began, self.before, self.spent, self.sent = time.perf_counter(), before, np.zeros(3), exchange.sent
         self.recent: list[float] = []
         self.losses: list[float] = []
         self.note = ""
@@ -70,7 +74,7 @@ class Logbook:
     def speed(self) -> float:
         """Images a second while training, of all workers."""
         images = len(self.recent) * self.config.workers * self.config.batch_size
-        return images / self.training if self.training else 0.0
+        return images / float(self.spent.sum()) if self.spent.any() else 0.0
 
     def line(self, kind: str, t: int, **values: Any) -> None:
         """A line of metrics."""
@@ -78,6 +82,11 @@ class Logbook:
         text = json.dumps({"kind": kind, "step": t, "epoch": epoch, **values, "seconds": self.seconds})
         with disk(self.run.metrics, "written"), self.run.metrics.open("a", encoding="utf-8") as out:
             out.write(text + "\n")
+
+    def restored(self) -> Any:
+        """The state after the last step that was journaled."""
+        self.writer.sync()
+        return resumed(self.replica, self.run)[0]
 
     def journal(self, t: int, method: Method, numbers: Vector) -> None:
         """All that was sent or, of methods that send whole gradients, the losses."""
@@ -88,10 +97,10 @@ class Logbook:
         t, loss = taken.after.t, float(taken.numbers[:, -1].mean())
         self.recent.append(loss)
         self.losses.append(loss)
-        self.training += taken.seconds
+        self.spent = self.spent + np.array(taken.times)
         if t % self.config.log_every == 0:
             self._step_line(taken)
-            self.recent, self.training = [], 0.0
+            self.recent, self.spent, self.sent = [], np.zeros(3), self.exchange.sent
         if self.bar.shown:
             self.bar(t, f"loss {self.mean_loss():.3f}{self.note} · {self.speed:,.0f} images/s")
 
@@ -106,6 +115,9 @@ class Logbook:
             values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
         if self.config.correlation:
             values["correlation"] = correlation(self.replica, taken)
+        steps = len(self.recent)
+        values["bytes_per_step"] = (self.exchange.sent - self.sent) / steps
+        values["milliseconds"] = dict(zip(Times._fields, (1e3 * self.spent / steps).tolist(), strict=True))
         self.line("step", taken.after.t, **values, images_per_second=self.speed)
 
     def evaluate(self, state: Any) -> None:
@@ -124,7 +136,7 @@ class Logbook:
         self.writer.sync()
         self.line("checkpoint", state.t, sha256=runs.save_checkpoint(self.run, state, self.config.digest))
 
-    def finish(self, state: Any) -> dict[str, Any]:
+    def finish(self, state: Any) -> None:
         """The last evaluation, theta and the final figures."""
         self.evaluate(state)
         problem, c = self.replica.problem, self.config
@@ -145,10 +157,19 @@ class Logbook:
         }
         runs.save_arrays(self.run.folder / "final.npz", {"sha256": values["sha256"]}, theta=state.theta)
         runs.write_text(self.run.folder / "result.json", json.dumps(values, indent=1) + "\n")
-        return values
+        self.bar.end()
+        if not self.quiet:
+            print(summary(self.run, values))
 
-    def close(self) -> None:
-        """Leave the bar's line and the journal."""
+    def say(self, text: str) -> None:
+        """A sentence beside the results."""
+        self.bar.end()
+        stderr(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.bar.end()
         self.writer.close()
 

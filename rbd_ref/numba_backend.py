@@ -15,6 +15,7 @@ import numpy as np
 from rbd_ref import hadamard, operations
 from rbd_ref._jit import parallel_kernel, prange
 from rbd_ref.backend import Capabilities
+from rbd_ref.compartments import Layout
 from rbd_ref.distributions import F32, TILE, Vector, fill
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
@@ -105,6 +106,22 @@ class NumbaBackend:
             else:
                 operations.reconstruct_kernel(draw.family.law, draw.keys, plan.layout, plan.tiles(TILE), a, u)
         return u
+
+    def reconstruct_part(self, draw: Draw, a: Vector, k: int, n: int) -> tuple[int, Vector]:
+        """Part k of n of `reconstruct`: some of the tiles, or of srht's compartments, and where they begin."""
+        plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)
+        bounds, whole = plan.layout.bounds, draw.family.name == "srht"
+        places = np.stack([np.arange(plan.K), np.zeros(plan.K, np.int64)]) if whole else plan.tiles(TILE)
+        starts = np.append(bounds[places[0]] + places[1], plan.D)
+        first, last = places.shape[1] * k // n, places.shape[1] * (k + 1) // n
+        with running(plan.entries // n):
+            if whole:
+                layout = Layout(bounds[first : last + 1], plan.layout.offsets[first : last + 1])
+                operations.srht_kernel(draw.keys[:, first:last], layout, draw.divisors[first:last], EMPTY, a, u)
+            else:
+                tiles = np.ascontiguousarray(places[:, first:last])
+                operations.reconstruct_kernel(draw.family.law, draw.keys, plan.layout, tiles, a, u)
+        return int(starts[first]), u[starts[first] : starts[last]]
 
     def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
         """`project` and `reconstruct` with each direction generated once."""

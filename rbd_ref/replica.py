@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rbd_ref import backend, data, descent, networks
 from rbd_ref import config as configs
-from rbd_ref import data, descent, networks
 from rbd_ref._check import WORD
 from rbd_ref.augmentation import Bytes, Floats
 from rbd_ref.bases import Basis
@@ -107,6 +107,18 @@ class Replica:
         c = self.config
         dataset = data.load(c.data, c.data_dir or None, mirror=c.mirror or None)
         return Problem(c, self.network, data.split(dataset, c.seed))
+
+    def use_threads(self, n: int) -> None:
+        """Kernels of networks and directions use n threads, or (0) as many as they do."""
+        backend.load("numba").set_threads(n)
+        self.basis.backend.set_threads(n)
+
+    def rehearse(self) -> None:
+        """One step of each method that leads nowhere: afterwards all kernels are compiled and kept on disk."""
+        for first, method in self.schedule.phases:
+            state = method.init(self.start().theta, first)
+            rows = [method.look(self.problem, state, 0).numbers] * self.config.workers
+            method.step(state, np.stack(rows))
 
     def start(self) -> Any:
         """The state before the first step."""

@@ -31,6 +31,7 @@ DASH, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 COLOURS = 7  # from the eighth run on they come again, dashed
 FIRST_KEYS = ("method", "family", "dims")
 BARE_KEYS = ("method", "family", "data", "net")  # values that say by themselves what they are
+CORRELATIONS = {"whole": "of all weights together", "tensors": "mean over tensors"}
 UNUSED_BY_SGD = ("family", "dims", "compartments", "normalize", "redraw", "exchange")
 
 CSS = """
@@ -252,13 +253,14 @@ def figures(runs: Sequence[Run]) -> str:
     spread = Frame("Spread of the coordinates", "standard deviation", "epoch", noisy=True, log=True)
     pictures = [
         figure(Frame("Validation accuracy", "per cent", "epoch"), next(accuracies)),
-        figure(Frame("Training loss", "per step", "epoch", True, True), series(runs, "step", "epoch", "loss")),
+        figure(Frame("Training loss", "on batches", "epoch", True, True), series(runs, "step", "epoch", "loss")),
         figure(Frame("Validation accuracy by time", "per cent", "seconds", log_x=far), next(accuracies)),
         figure(spread, series(runs, "step", "epoch", "coordinates", "std")),
     ]
     correlations = [r["correlation"] for run in runs for r in run.steps if isinstance(r.get("correlation"), dict)]
     for part in dict.fromkeys(key for correlation in correlations for key in correlation):
-        frame = Frame(f"Correlation with the SGD gradient: {part}", "cosine", "epoch", noisy=True)
+        unit = f"cosine, {CORRELATIONS.get(part, part)}"
+        frame = Frame(f"Correlation with the SGD gradient: {part}", unit, "epoch", noisy=True)
         pictures.append(figure(frame, series(runs, "step", "epoch", "correlation", part)))
     return "".join(pictures)
 
@@ -272,9 +274,9 @@ def sign(run: Run) -> str:
 
 
 def epochs(run: Run) -> str:
-    """How far a run has come."""
-    reached = count(run.last("epoch"), 1).removesuffix(".0")
-    return reached if run.result else f"{reached} of {show(run.config.get('epochs', DASH))}"
+    """How far a run has come, and if it has not finished how far it is to go."""
+    reached, total = count(run.last("epoch"), 1).removesuffix(".0"), run.config.get("epochs")
+    return reached if run.result or not total or run.config.get("steps") else f"{reached} of {show(total)}"
 
 
 def legend(runs: Sequence[Run]) -> str:
@@ -311,8 +313,8 @@ def best(runs: Sequence[Run], key: str) -> tuple[float, str] | None:
 
 def final(run: Run, leads: bool) -> dict[str, str]:
     """The figures at the end of a run, each with its heading; `leads`: none has a better test accuracy."""
-    D, d, test = run.last("D"), run.last("d"), percent(run.last("test_accuracy"))
-    family = DASH if run.method() == "sgd" else show(run.config.get("family", ""))
+    D, test = run.last("D"), percent(run.last("test_accuracy"))
+    d, family = (None, DASH) if run.method() == "sgd" else (run.last("d"), show(run.config.get("family", "")))
     return {
         "run": f"{sign(run)}<b>{escape(run.name)}</b>",
         "method": escape(run.method()),
@@ -361,17 +363,16 @@ def configurations(runs: Sequence[Run]) -> str:
     """What differs between the runs, what all share, and all about each by itself, with its checksum."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
     values = {key: [show(run.config.get(key, "")) for run in runs] for key in keys}
-    head = ["key", *(f"{sign(run)}{escape(run.name)}" for run in runs)]
+    titles = [f"{sign(run)}{escape(run.name)}" for run in runs]
     rows = [[escape(key), *map(escape, row)] for key, row in values.items() if len(set(row)) > 1]
-    parts = [f"<h3>What differs</h3>{table(head, rows, texts=len(head))}"] if rows else []
+    parts = [f"<h3>What differs</h3>{table(['key', *titles], rows, texts=len(runs) + 1)}"] if rows else []
     if len(runs) > 1:
         shared = {key: row[0] for key, row in values.items() if len(set(row)) == 1}
         parts.append(f"<h3>What all share</h3>{_pairs(shared)}")
-    for run in runs:
+    for run, title in zip(runs, titles, strict=True):
         inside = _pairs({**run.config, "sha256 of theta": run.result.get("sha256", "")})
-        parts.append(
-            f"<details{' open' * (len(runs) == 1)}><summary>{sign(run)}{escape(run.name)}, all settings</summary>{inside}</details>"
-        )
+        opened = " open" * (len(runs) == 1)
+        parts.append(f"<details{opened}><summary>{title}, all settings</summary>{inside}</details>")
     return "\n".join(parts)
 
 

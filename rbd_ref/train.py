@@ -6,25 +6,28 @@ May import: config, exchange, files, logbook, presets, replica, runs, training. 
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import rbd_ref
 from rbd_ref import config as configs
 from rbd_ref import presets, runs
 from rbd_ref.config import Config
 from rbd_ref.datasets import DataError
-from rbd_ref.exchange import Alone, Exchange
-from rbd_ref.files import RunError
-from rbd_ref.logbook import Logbook, stderr, summary
+from rbd_ref.exchange import Exchange, find
+from rbd_ref.files import RunError, SharedError
+from rbd_ref.logbook import Logbook, stderr
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
-from rbd_ref.training import Stopped, resumed, train
+from rbd_ref.training import Log, Silence, Stopped, resumed, train
+
+T = TypeVar("T")
 
 DESCRIPTION = """\
 Train a network along random directions that are re-drawn every step and never stored.
@@ -49,7 +52,7 @@ rebuilds the weights of any step. Bad input ends with one sentence and status 2.
 def add_setting(group: Any, item: Field[Any]) -> None:
     """A flag for a setting."""
     flag, default, text = "--" + item.name.replace("_", "-"), item.default, item.metadata["help"]
-    shown = "" if default in (0, "", (), False, True) else f" (default: {default})"
+    shown = f" (default: {default})" if default else ""
     more = {"metavar": item.metadata["metavar"]} if "metavar" in item.metadata else {}
     if isinstance(default, bool):
         group.add_argument(
@@ -66,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     """All flags."""
     result = argparse.ArgumentParser(
         "python -m rbd_ref.train",
+        usage="python -m rbd_ref.train [flags]",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -140,49 +144,108 @@ def old_run(flags: argparse.Namespace, ranks: int) -> tuple[Run, Config]:
     return run, config
 
 
-def begin(replica: Replica, run: Run | None, flags: argparse.Namespace) -> tuple[Any, Logbook]:
+def begin(replica: Replica, run: Run | None, flags: argparse.Namespace, exchange: Exchange) -> tuple[Any, Logbook]:
     """The state to start from and the book to write in: of a new run, or (a `run` is given) of one to go on with."""
     if run is None:
         folder = Path(flags.out) if flags.out else new_folder(replica.config)
-        return replica.start(), Logbook(replica, runs.create(folder, replica.config), quiet=flags.quiet)
+        return replica.start(), Logbook(replica, runs.create(folder, replica.config), exchange, quiet=flags.quiet)
     state, end, said = resumed(replica, run)
     for text in [*said, f"{run.folder} goes on after step {state.t} of {replica.steps}"]:
         if not flags.quiet:
             stderr(text)
     runs.write_text(run.folder / "config.toml", configs.to_toml(replica.config))
     runs.cut_metrics(run, state.t)
-    return state, Logbook(replica, run, end, flags.quiet)
+    return state, Logbook(replica, run, exchange, end, flags.quiet)
+
+
+def together(exchange: Exchange, body: Callable[[], T]) -> T:
+    """What `body` gives on this rank; where it finds a fault on any, all ranks end, and the fault is said once."""
+    fault, value = None, None
+    try:
+        value = body()
+    except (RunError, DataError, ValueError, TypeError) as error:
+        fault = str(error)
+    if faults := exchange.agree(fault):
+        raise SharedError("\n".join(faults))
+    return cast(T, value)
+
+
+def prepared(flags: argparse.Namespace, exchange: Exchange) -> tuple[Run | None, Replica]:
+    """The run to go on with, if one is, and the replica of the configuration."""
+    run, config = old_run(flags, exchange.ranks) if flags.resume else (None, configs.make(given(flags), exchange.ranks))
+    replica = Replica(config)
+    replica.use_threads(exchange.threads)
+    return run, replica
+
+
+def same_everywhere(exchange: Exchange, config: Config) -> None:
+    """Refuse ranks that would train something else."""
+    digests = [config.digest, exchange.spread(config.digest)]
+    if digests[0] != digests[1]:
+        raise RunError(f"rank {exchange.rank} has another configuration than rank 0: give all ranks the same flags")
+
+
+def set_up(flags: argparse.Namespace, exchange: Exchange) -> tuple[Replica, Any, Log]:
+    """Replica, first state and log; what is wrong is said before anything is written."""
+    run, replica = together(exchange, lambda: prepared(flags, exchange))
+    together(exchange, lambda: same_everywhere(exchange, replica.config))
+    together(exchange, lambda: exchange.in_turn(lambda: replica.problem))
+    if exchange.ranks > 1:
+        together(exchange, lambda: exchange.in_turn(replica.rehearse))
+    first = exchange.rank == 0
+    state, log = together(exchange, lambda: begin(replica, run, flags, exchange) if first else (None, Silence()))
+    folder = exchange.spread(str(log.run.folder.absolute()) if isinstance(log, Logbook) else "")
+    exchange.options(replica.config.timeout, replica.config.reconstruct, folder)
+    return replica, exchange.spread(state), log
 
 
 def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
     """From flags to the end of the run; the exit status."""
-    run, config = old_run(flags, exchange.ranks) if flags.resume else (None, configs.make(given(flags), exchange.ranks))
-    replica = Replica(config)
-    _ = replica.problem  # what is wrong with the data is said before anything is written
-    state, log = begin(replica, run, flags)
-    with asked_to_stop() as received:
+    replica, state, log = set_up(flags, exchange)
+    with asked_to_stop() as received, log:
         try:
-            state = train(replica, exchange, log, state, lambda: bool(received))
-            values = log.finish(state)
+            state = train(replica, exchange, log, state, lambda: max(received, default=0))
         except Stopped as stop:
-            stderr(f"{stop}: go on with --resume --out {log.run.folder}")
-            return 128 + received[0]
-        finally:
-            log.close()
-    if not flags.quiet:
-        print(summary(log.run, values))
+            number, t = stop.args
+            log.say(f"stopped by {signal.Signals(number).name} after step {t} of {replica.steps}: go on with --resume")
+            return 128 + int(number)
+        log.finish(state)
     return 0
+
+
+def parsed(arguments: Sequence[str] | None, exchange: Exchange) -> argparse.Namespace | int:
+    """The flags, or the exit status where they are wrong or have been answered; rank 0 does the talking."""
+    out = [sys.stdout, sys.stderr] if exchange.rank == 0 else [io.StringIO(), io.StringIO()]
+    with redirect_stdout(out[0]), redirect_stderr(out[1]):
+        try:
+            flags = parser().parse_args(arguments)
+            if flags.preset == "list":
+                print(presets.listing())
+                return 0
+        except SystemExit as end:
+            return int(end.code or 0)
+    return flags
+
+
+def command(arguments: Sequence[str] | None, exchange: Exchange) -> int:
+    """What one rank does."""
+    flags = parsed(arguments, exchange)
+    if isinstance(flags, int):
+        return flags
+    try:
+        return run_all(flags, exchange)
+    except SharedError as error:
+        if exchange.rank == 0:
+            stderr(f"rbd_ref.train: {error}")
+        return 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0, 2 after a sentence of what is wrong, or 128 + the number of the signal that ended it."""
-    flags = parser().parse_args(arguments)
-    if flags.preset == "list":
-        print(presets.listing())
-        return 0
     try:
-        return run_all(flags, Alone())
-    except (RunError, DataError, ValueError, TypeError) as error:
+        exchange = find()
+        return exchange.guard(lambda: command(arguments, exchange))
+    except RunError as error:
         stderr(f"rbd_ref.train: {error}")
         return 2
 

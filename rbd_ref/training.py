@@ -8,9 +8,10 @@ May import: numpy, descent, distributions, exchange, files, logbook, replica, ru
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -18,13 +19,21 @@ from rbd_ref import runs
 from rbd_ref.descent import Look, Method
 from rbd_ref.distributions import F32, Vector
 from rbd_ref.exchange import Exchange, share
-from rbd_ref.files import RunError
+from rbd_ref.files import RunError, SharedError
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
 
 
 class Stopped(Exception):
-    """The run was asked to stop and has a checkpoint to go on from."""
+    """The run was asked to stop, by this signal after this step, and has a checkpoint to go on from."""
+
+
+class Times(NamedTuple):
+    """Seconds that a step took on this rank: until all its workers had looked, until all was exchanged, to the end."""
+
+    look: float
+    exchange: float
+    rebuild: float
 
 
 class Taken(NamedTuple):
@@ -35,12 +44,15 @@ class Taken(NamedTuple):
     method: Method
     numbers: Vector
     looks: dict[int, Look]
-    stop: bool
-    seconds: float
+    stop: int
+    times: Times
 
 
 class Log(Protocol):
     """Who writes down what happens: rank 0, or nobody."""
+
+    def restored(self) -> Any:
+        """The state after the last step that was journaled, repeated from the journal."""
 
     def journal(self, t: int, method: Method, numbers: Vector) -> None:
         """What all workers sent at step t."""
@@ -54,9 +66,24 @@ class Log(Protocol):
     def checkpoint(self, state: Any) -> None:
         """This state may be gone on from."""
 
+    def finish(self, state: Any) -> None:
+        """This is the last state."""
+
+    def say(self, text: str) -> None:
+        """A sentence for the user."""
+
+    def __enter__(self) -> Self:
+        """Open until the `with` ends."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing more is written."""
+
 
 class Silence:
     """Ranks other than the first write nothing."""
+
+    def restored(self) -> Any:
+        """Not here."""
 
     def journal(self, t: int, method: Method, numbers: Vector) -> None:
         """Not here."""
@@ -70,11 +97,23 @@ class Silence:
     def checkpoint(self, state: Any) -> None:
         """Not here."""
 
+    def finish(self, state: Any) -> None:
+        """Not here."""
 
-def diverged(replica: Replica, t: int, what: str) -> RunError:
+    def say(self, text: str) -> None:
+        """Not here."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+
+def diverged(replica: Replica, t: int, what: str, kind: type[RunError] = RunError) -> RunError:
     """The sentence for a step that gives no numbers."""
     rate = [settings.rate for epoch, _, settings in replica.config.phases if epoch * replica.steps_per_epoch <= t][-1]
-    return RunError(
+    return kind(
         f"step {t} fails with learning rate {rate:g}: {what}; expected finite numbers, the last good checkpoint stays: "
         "lower --lr"
     )
@@ -88,39 +127,66 @@ def look_all(replica: Replica, state: Any, method: Method, workers: range) -> di
         raise diverged(replica, state.t, str(error).split(", expected")[0]) from error
 
 
-def advance(replica: Replica, exchange: Exchange, state: Any, stop: bool, log: Log) -> Taken:
+def gathered(replica: Replica, exchange: Exchange, t: int, method: Method, looks: dict[int, Look], stop: int) -> Any:
+    """What all workers sent at step t, their losses last, and the greatest wish to stop."""
+    rows = [np.append(look.numbers, F32(look.loss)) for look in looks.values()]
+    mine = np.stack(rows) if rows else np.empty((0, method.length + 1), dtype=F32)
+    numbers, stop = exchange.gather(mine, replica.config.workers, stop)
+    if not np.isfinite(numbers).all():
+        what = f"the loss is {numbers[:, -1].max():g} or a coefficient is not finite"
+        raise diverged(replica, t, what, SharedError)
+    return numbers, stop
+
+
+def advance(replica: Replica, exchange: Exchange, state: Any, stop: int, log: Log) -> Taken:
     """One step of all workers."""
-    began = time.perf_counter()
+    times = [time.perf_counter()]
     before, method = replica.next(state)
-    workers = replica.config.workers
+    workers = share(replica.config.workers, exchange.rank, exchange.ranks)
     with np.errstate(over="ignore", invalid="ignore"):
-        looks = look_all(replica, before, method, share(workers, exchange.rank, exchange.ranks))
-        rows = [np.append(look.numbers, F32(look.loss)) for look in looks.values()]
-        mine = np.stack(rows) if rows else np.empty((0, method.length + 1), dtype=F32)
-        numbers, stop = exchange.gather(mine, workers, stop)
-        if not np.isfinite(numbers).all():
-            raise diverged(replica, before.t, f"the loss is {numbers[:, -1].max():g} or a coefficient is not finite")
+        looks = look_all(replica, before, method, workers)
+        times.append(time.perf_counter())
+        numbers, stop = gathered(replica, exchange, before.t, method, looks, stop)
         log.journal(before.t, method, numbers)
+        times.append(time.perf_counter())
         hand = {w: look.u for w, look in looks.items() if look.u.size}
         after = method.step(before, numbers[:, :-1], hand, exchange.total)
-    return Taken(before, after, method, numbers, looks, stop, time.perf_counter() - began)
+        after = after._replace(theta=exchange.keep(after.theta))
+    times.append(time.perf_counter())
+    return Taken(before, after, method, numbers, looks, stop, Times(*np.diff(times).tolist()))
 
 
-def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Callable[[], bool]) -> Any:
+def watched(replica: Replica, exchange: Exchange, log: Log, state: Any) -> Any:
+    """The state, if all ranks have the same weights; or what the journal says, or a sentence of who differs."""
+    different = exchange.different(hashlib.sha256(state.theta.data).digest())
+    if not different:
+        return state
+    if replica.config.on_divergence == "resync":
+        return exchange.spread(log.restored())
+    names = " and ".join(f"rank {rank}" for rank in different)
+    raise SharedError(
+        f"the weights of {names} differ from the others' after step {state.t}, expected the same bits everywhere: look "
+        "for bad memory or unlike builds there; go on with --resume, or use --on-divergence resync"
+    )
+
+
+def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Callable[[], int]) -> Any:
     """Steps from `state` to the end, or until a rank's `wish` to stop; the last state."""
     c, epoch = replica.config, replica.steps_per_epoch
     while state.t < replica.steps:
         taken = advance(replica, exchange, state, wish(), log)
         state, last = taken.after, taken.after.t == replica.steps
+        if c.check_every and (state.t % c.check_every == 0 or last):
+            state = watched(replica, exchange, log, state)
         log.step(taken)
         if state.t % (epoch * c.eval_every) == 0 and not last:
             log.evaluate(state)
         if state.t % (epoch * c.checkpoint_every) == 0 or last or taken.stop:
             if not np.isfinite(state.theta).all():
-                raise diverged(replica, state.t - 1, "a weight is not finite after it")
+                raise diverged(replica, state.t - 1, "a weight is not finite after it", SharedError)
             log.checkpoint(state)
         if taken.stop and not last:
-            raise Stopped(f"stopped after step {state.t} of {replica.steps}")
+            raise Stopped(taken.stop, state.t)
     return state
 
 

@@ -1,0 +1,175 @@
+"""The exchange over MPI: coefficients by Allgather, sums by everyone in the same order, no rank left waiting.
+
+Nothing is reduced by MPI, which may add floats in another order on each rank. Every wait is a poll that ends after the
+timeout: then a roll is called, and those who do not answer are named. Whatever ends one rank ends all.
+May import: numpy, mpi4py (handed in), rbd_ref, node. Tests: tests/test_mpi.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rbd_mpi.launch import cores
+from rbd_mpi.node import Node
+from rbd_ref.descent import Rebuild, in_order
+from rbd_ref.distributions import F32, Vector
+from rbd_ref.exchange import share
+from rbd_ref.files import RunError
+
+SPINS = 50  # polls before a waiting rank sleeps between them
+NAP = 0.0002
+ROLL_CALL = 2.0  # seconds in which the living answer
+LOST = 75  # exit status when a rank was given up
+T = TypeVar("T")
+
+
+class Lost(RunError):
+    """Some ranks do not answer."""
+
+
+class MpiExchange:
+    """All ranks of MPI's world."""
+
+    def __init__(self, mpi: Any) -> None:
+        self.mpi, self.world = mpi, mpi.COMM_WORLD
+        self.rank, self.ranks, self.sent = self.world.rank, self.world.size, 0
+        self.comm, self.roll = self.world.Dup(), self.world.Dup()
+        self.timeout, self.faults, self.shares = 600.0, "", True
+        self.node = Node(mpi, self.comm, self.wait)
+        self.threads = max(1, cores() // self.node.size)
+
+    def options(self, timeout: float, reconstruct: str, faults: str) -> None:
+        """What the configuration says."""
+        self.timeout, self.shares, self.faults = timeout, reconstruct == "node", faults
+
+    def wait(self, request: Any) -> None:
+        """Until a request is done: first polls, then naps, and after the timeout a roll call."""
+        polls, began = 0, time.monotonic()
+        while not request.Test():
+            polls += 1
+            if polls < SPINS:
+                os.sched_yield()
+                continue
+            time.sleep(NAP)
+            if polls % 512 == 0 and time.monotonic() - began > self.timeout:
+                raise Lost(self._absent())
+
+    def _absent(self) -> str:
+        """Who does not answer when everyone who waits calls everyone."""
+        here = np.array([self.rank], dtype=np.int32)
+        heard = np.full((self.ranks, 1), -1, dtype=np.int32)
+        calls = [self.roll.Isend(here, rank) for rank in range(self.ranks)]
+        answers = [self.roll.Irecv(heard[rank], rank) for rank in range(self.ranks)]
+        end = time.monotonic() + ROLL_CALL
+        while time.monotonic() < end and not all(answer.Test() for answer in answers):
+            time.sleep(0.01)
+        missing = [str(rank) for rank in range(self.ranks) if heard[rank, 0] != rank]
+        del calls
+        who = f"rank {', '.join(missing)} does not answer" if missing else "the exchange does not end though all answer"
+        return (
+            f"{who} after {self.timeout:g} s, expected every rank to take part in each step: the run ends here and loses "
+            "no step that was completed; go on with --resume, with other ranks if need be, or raise --timeout"
+        )
+
+    def guard(self, body: Callable[[], int]) -> int:
+        """`body`, and then all ranks leave together; whatever it raises ends them all."""
+        try:
+            status = body()
+            self.close()
+        except BaseException as error:
+            self._end_all(error)
+        return status
+
+    def _end_all(self, error: BaseException) -> None:
+        """Say what happened here, on paper too, and end every rank."""
+        expected = isinstance(error, RunError)
+        status = LOST if isinstance(error, Lost) else 2 if expected else 1
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) and error.code else 1
+            text = f"rank {self.rank} was left by exit with status {error.code}"
+        else:
+            text = f"rank {self.rank}: {error if expected else ''.join(traceback.format_exception(error)).strip()}"
+        self._write_down(text)
+        print(f"rbd_ref.train: {text}", file=sys.stderr, flush=True)
+        time.sleep(0.1)  # what was just printed reaches the launcher before the end does
+        self.world.Abort(status)
+
+    def _write_down(self, text: str) -> None:
+        """Into faults.log of the run, as what is printed at the end may be lost."""
+        try:
+            if self.faults:
+                with (Path(self.faults) / "faults.log").open("a", encoding="utf-8") as out:
+                    out.write(f"{text}\n")
+        except OSError:
+            pass  # the fault that is being written down may be that of this disk
+
+    def close(self) -> None:
+        """Free what ranks share, together: left to the interpreter's end it may hang."""
+        self.wait(self.comm.Ibarrier())
+        self.node.close()
+        self.roll.Free()
+        self.comm.Free()
+        self.mpi.Finalize()
+
+    def agree(self, fault: str | None) -> list[str]:
+        """The different faults, in the order of ranks."""
+        return list(dict.fromkeys(text for text in self.comm.allgather(fault) if text is not None))
+
+    def spread(self, value: T) -> T:
+        """What rank 0 has."""
+        result: T = self.comm.bcast(value, root=0)
+        return result
+
+    def in_turn(self, body: Callable[[], object]) -> None:
+        """The first rank of each node, then its others."""
+        try:
+            if self.node.rank == 0:
+                body()
+        finally:
+            self.node.barrier()
+        if self.node.rank > 0:
+            body()
+
+    def gather(self, rows: Vector, workers: int, stop: int) -> tuple[Vector, int]:
+        """The rows of all workers by one Allgather, with a number more in each: the wish to stop."""
+        columns = rows.shape[1] + 1
+        mine = np.concatenate([rows, np.full((len(rows), 1), stop, dtype=F32)], axis=1)
+        counts = [columns * len(share(workers, rank, self.ranks)) for rank in range(self.ranks)]
+        received = np.empty((workers, columns), dtype=F32)
+        self.wait(self.comm.Iallgatherv(mine, (received, counts)))
+        self.sent += mine.nbytes
+        return np.ascontiguousarray(received[:, :-1]), int(received[:, -1].max())
+
+    def total(self, rebuild: Rebuild) -> Vector:
+        """By the ranks of a node together, or by each rank for itself."""
+        if not self.shares or self.node.size == 1:
+            return in_order(rebuild)
+        if rebuild.bases < self.node.size:
+            return self.node.by_parts(rebuild)
+        return self.node.by_workers(rebuild, self._mine(rebuild.bases))
+
+    def _mine(self, workers: int) -> list[int]:
+        """The workers whose updates this rank makes for its node: its own, and a share of those on other nodes."""
+        own = share(workers, self.rank, self.ranks)
+        here = {w for rank in self.node.members for w in share(workers, rank, self.ranks)}
+        elsewhere = [w for w in range(workers) if w not in here]
+        return [*own, *elsewhere[self.node.rank :: self.node.size]]
+
+    def keep(self, theta: Vector) -> Vector:
+        """In the node's memory, once for all its ranks."""
+        return self.node.keep(theta) if self.shares and self.node.size > 1 else theta
+
+    def different(self, digest: bytes) -> list[int]:
+        """By the digests of all ranks."""
+        digests = self.comm.allgather(digest)
+        usual = Counter(digests).most_common(1)[0][0]
+        return [rank for rank, found in enumerate(digests) if found != usual]

@@ -1,0 +1,63 @@
+"""From processes that a launcher started to an exchange: what has to be set before MPI is, and what can be wrong.
+
+May import: rbd_ref.files, exchange, mpi4py (late). Tests: tests/test_mpi.py.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from rbd_ref.files import RunError
+
+if TYPE_CHECKING:
+    from rbd_mpi.exchange import MpiExchange
+
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes the launcher says it started
+LOCAL = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # how many of them on this node
+
+
+def number(names: tuple[str, ...]) -> int:
+    """The first of these variables that is a number, or 0."""
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), 0)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def prepare() -> None:
+    """Ranks that outnumber cores give way to each other while they wait; so do the threads of kernels."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if number(LOCAL) > cores():
+        os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+        os.environ.setdefault("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")
+
+
+def load() -> Any:
+    """mpi4py's MPI, started."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RunError(
+            f"MPI cannot be loaded ({str(error).splitlines()[0]}), expected mpi4py and an MPI library: "
+            "pip install rbd-ref[mpi], or for a library of your own pip install mpi4py and set MPI4PY_LIBMPI to its path"
+        ) from error
+    return MPI
+
+
+def connect() -> MpiExchange:
+    """The exchange over all processes that were started together."""
+    prepare()
+    mpi = load()
+    from rbd_mpi.exchange import MpiExchange
+
+    started, found = number(SIZES), mpi.COMM_WORLD.size
+    if started and started != found:
+        library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
+        raise RunError(
+            f"the launcher started {started} processes and MPI sees {found}, expected the same: the launcher is not that "
+            f"of the MPI library ({library}); use the mpirun that belongs to it, or set MPI4PY_LIBMPI to the launcher's"
+        )
+    return MpiExchange(mpi)
