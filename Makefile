@@ -1,3 +1,4 @@
+# make train  sets up .venv and trains on the embedded digits with 16 ranks
 # make test   sets up .venv and runs everything that CI runs
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
@@ -7,14 +8,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test lint unit coverage vectors conformance bench docs clean
+RANKS ?= 16
+
+.PHONY: train test lint unit coverage vectors conformance bench docs clean
+
+train: $(READY)
+	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 test: lint unit coverage conformance
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[test,dev,plot]"
+	$(BIN)/python -m pip install --quiet --editable ".[mpi,test,dev,plot]"
 	touch $(READY)
 
 lint: $(READY)

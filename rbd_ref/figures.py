@@ -168,16 +168,31 @@ def axis(values: Array, start: float, end: float, log: bool, fit: bool) -> tuple
     return Scale(marks[0], marks[-1], start, end, False), marks
 
 
-def spread(ends: Sequence[tuple[float, float]]) -> list[float]:
-    """Heights for labels beside these ends of curves, pushed apart where they would overlap, and inside the frame."""
-    heights = [y for _, y in ends]
-    order = sorted(range(len(ends)), key=heights.__getitem__)
-    for sign, limit, sequence in ((1.0, -math.inf, order), (-1.0, -BOTTOM, order[::-1])):
-        for place, index in enumerate(sequence):
-            near = [i for i in sequence[:place] if abs(ends[i][0] - ends[index][0]) < LABEL_REACH]
-            bounds = [sign * heights[i] + LABEL_DISTANCE for i in near]
-            heights[index] = sign * max([sign * heights[index], limit, *bounds])
+def pushed(ends: Sequence[tuple[float, float]], heights: list[float], sign: int, limit: float) -> list[float]:
+    """Heights moved down (1) or up (-1) as far as labels would overlap or lie before the limit."""
+    heights = list(heights)
+    order = sorted(range(len(ends)), key=lambda index: ends[index][1])[::sign]
+    for place, index in enumerate(order):
+        near = [i for i in order[:place] if abs(ends[i][0] - ends[index][0]) < LABEL_REACH]
+        bounds = [sign * heights[i] + LABEL_DISTANCE for i in near]
+        heights[index] = sign * max([sign * heights[index], sign * limit, *bounds])
     return heights
+
+
+def spread(ends: Sequence[tuple[float, float]]) -> list[float]:
+    """Heights for labels beside these ends of curves: apart, around the middle of the ends, and inside the frame."""
+    heights = [y for _, y in ends]
+    down, up = pushed(ends, heights, 1, TOP), pushed(ends, heights, -1, BOTTOM)
+    middle = [(a + b) / 2 for a, b in zip(down, up, strict=True)]
+    return pushed(ends, pushed(ends, middle, 1, TOP), -1, BOTTOM)
+
+
+def numeral(value: float) -> str:
+    """A tick's number, like 20,000 or 0.05 or 8e-5."""
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.9g}"
+    digits, exponent = f"{value:.8e}".split("e")
+    return f"{float(digits):.9g}e{int(exponent)}"
 
 
 def _grid(x: Scale, x_ticks: list[float], y: Scale, y_ticks: list[float]) -> str:
@@ -185,10 +200,10 @@ def _grid(x: Scale, x_ticks: list[float], y: Scale, y_ticks: list[float]) -> str
     parts = []
     for value, place in zip(y_ticks, y.pixels(np.array(y_ticks)), strict=True):
         parts.append(f'<path class="grid" d="M{LEFT:g} {place:.2f}H{RIGHT:g}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 7:g}" y="{place:.2f}" dy=".35em">{value:,.9g}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 7:g}" y="{place:.2f}" dy=".35em">{numeral(value)}</text>')
     for value, place in zip(x_ticks, x.pixels(np.array(x_ticks)), strict=True):
         parts.append(f'<path class="mark" d="M{place:.2f} {BOTTOM:g}v5"/>')
-        parts.append(f'<text class="tick x" x="{place:.2f}" y="{BOTTOM + 9:g}" dy=".8em">{value:,.9g}</text>')
+        parts.append(f'<text class="tick x" x="{place:.2f}" y="{BOTTOM + 9:g}" dy=".8em">{numeral(value)}</text>')
     parts.append(f'<path class="mark" d="M{LEFT:g} {BOTTOM:g}H{RIGHT:g}"/>')
     return "".join(parts)
 

@@ -32,6 +32,7 @@ COLOURS = 7  # from the eighth run on they come again, dashed
 FIRST_KEYS = ("method", "family", "dims")
 BARE_KEYS = ("method", "family", "data", "net")  # values that say by themselves what they are
 CORRELATIONS = {"whole": "of all weights together", "tensors": "mean over tensors"}
+UNLABELLED = ("preset", "correlation", "log_every", "eval_every", "checkpoint_every", "data_dir", "mirror", "timeout")
 UNUSED_BY_SGD = ("family", "dims", "compartments", "normalize", "redraw", "exchange")
 
 CSS = """
@@ -46,7 +47,8 @@ main{max-width:1280px;margin:0 auto;padding:56px 24px 72px}
 h1{font-size:30px;line-height:1.2;letter-spacing:-.015em;font-weight:650;margin:0 0 10px}
 h2{font-size:20px;font-weight:620;letter-spacing:-.005em;margin:64px 0 18px}
 h3{font-size:15px;font-weight:620;margin:0}.settings h3{margin:26px 0 10px}
-p{margin:0}.lead{font-size:18px;max-width:50em;text-wrap:pretty;color:var(--soft)}.note{color:var(--soft);font-size:14px;margin-top:12px}
+p{margin:0}.lead{font-size:18px;max-width:50em;text-wrap:pretty;color:var(--soft)}.note{color:var(--soft);font-size:14px;margin-top:12px;
+text-wrap:pretty}
 .legend{list-style:none;margin:36px 0 0;padding:0;display:grid;gap:14px;
 grid-template-columns:repeat(auto-fill,minmax(214px,1fr))}
 .legend li{border:1px solid var(--line);border-radius:8px;background:var(--card);padding:14px 16px}
@@ -184,6 +186,8 @@ def read(folders: Sequence[Path]) -> list[Run]:
 
 def show(value: Any) -> str:
     """A value of a configuration as text."""
+    if isinstance(value, list):
+        value = ", ".join(map(show, value))
     if isinstance(value, str):
         return value or DASH
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -225,7 +229,7 @@ def label(run: Run, runs: Sequence[Run]) -> str:
     for key in dict.fromkeys((*FIRST_KEYS, *run.config)):
         value = show(run.config.get(key, ""))
         alike = sum(show(other.config.get(key, "")) == value for other in runs)
-        if key not in (*unused, "preset") and value != DASH and (key in FIRST_KEYS or 2 * alike <= len(runs)):
+        if key not in (*unused, *UNLABELLED) and value != DASH and (key in FIRST_KEYS or 2 * alike <= len(runs)):
             parts.append(value if key in BARE_KEYS else f"{'d' if key == 'dims' else key} {value}")
     return " · ".join(parts)
 

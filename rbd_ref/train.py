@@ -112,10 +112,16 @@ def new_folder(config: Config) -> Path:
 
 @contextmanager
 def asked_to_stop() -> Iterator[list[int]]:
-    """A list that the signals which ask a program to end are put into."""
+    """A list that the signals which ask a program to end are put into; the second of them ends it at once."""
     received: list[int] = []
     kinds = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(kind, lambda number, _: received.append(number)) for kind in kinds]
+
+    def receive(number: int, _: object) -> None:
+        received.append(number)
+        if len(received) > 1:
+            raise KeyboardInterrupt
+
+    before = [signal.signal(kind, receive) for kind in kinds]
     try:
         yield received
     finally:
@@ -188,28 +194,32 @@ def same_everywhere(exchange: Exchange, config: Config) -> None:
 def set_up(flags: argparse.Namespace, exchange: Exchange) -> tuple[Replica, Any, Log]:
     """Replica, first state and log; what is wrong is said before anything is written."""
     run, replica = together(exchange, lambda: prepared(flags, exchange))
-    together(exchange, lambda: same_everywhere(exchange, replica.config))
+    c = replica.config
+    exchange.options(c.timeout, c.reconstruct, "")
+    together(exchange, lambda: same_everywhere(exchange, c))
     together(exchange, lambda: exchange.in_turn(lambda: replica.problem))
     if exchange.ranks > 1:
         together(exchange, lambda: exchange.in_turn(replica.rehearse))
     first = exchange.rank == 0
     state, log = together(exchange, lambda: begin(replica, run, flags, exchange) if first else (None, Silence()))
     folder = exchange.spread(str(log.run.folder.absolute()) if isinstance(log, Logbook) else "")
-    exchange.options(replica.config.timeout, replica.config.reconstruct, folder)
+    exchange.options(c.timeout, c.reconstruct, folder)
     return replica, exchange.spread(state), log
 
 
 def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
     """From flags to the end of the run; the exit status."""
-    replica, state, log = set_up(flags, exchange)
-    with asked_to_stop() as received, log:
-        try:
-            state = train(replica, exchange, log, state, lambda: max(received, default=0))
-        except Stopped as stop:
-            number, t = stop.args
-            log.say(f"stopped by {signal.Signals(number).name} after step {t} of {replica.steps}: go on with --resume")
-            return 128 + int(number)
-        log.finish(state)
+    with asked_to_stop() as received:
+        replica, state, log = set_up(flags, exchange)
+        with log:
+            try:
+                state = train(replica, exchange, log, state, lambda: max(received, default=0))
+            except Stopped as stop:
+                number, t = stop.args
+                name = signal.Signals(number).name
+                log.say(f"stopped by {name} after step {t} of {replica.steps}: go on with --resume")
+                return 128 + int(number)
+            log.finish(state)
     return 0
 
 
@@ -248,6 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         stderr(f"rbd_ref.train: {error}")
         return 2
+    except KeyboardInterrupt:
+        stderr("rbd_ref.train: interrupted; what was completed is kept, go on with --resume")
+        return 130
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ May import: numpy, descent, distributions, exchange, files, logbook, replica, ru
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
@@ -19,7 +20,7 @@ from rbd_ref import runs
 from rbd_ref.descent import Look, Method
 from rbd_ref.distributions import F32, Vector
 from rbd_ref.exchange import Exchange, share
-from rbd_ref.files import RunError, SharedError
+from rbd_ref.files import SharedError
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
 
@@ -110,21 +111,21 @@ class Silence:
         """Nothing is open."""
 
 
-def diverged(replica: Replica, t: int, what: str, kind: type[RunError] = RunError) -> RunError:
+def diverged(replica: Replica, t: int, what: str) -> SharedError:
     """The sentence for a step that gives no numbers."""
     rate = [settings.rate for epoch, _, settings in replica.config.phases if epoch * replica.steps_per_epoch <= t][-1]
-    return kind(
+    return SharedError(
         f"step {t} fails with learning rate {rate:g}: {what}; expected finite numbers, the last good checkpoint stays: "
         "lower --lr"
     )
 
 
-def look_all(replica: Replica, state: Any, method: Method, workers: range) -> dict[int, Look]:
-    """What each of these workers finds."""
+def look(replica: Replica, state: Any, method: Method, worker: int) -> Look:
+    """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
     try:
-        return {w: method.look(replica.problem, state, w) for w in workers}
-    except (ValueError, FloatingPointError) as error:
-        raise diverged(replica, state.t, str(error).split(", expected")[0]) from error
+        return method.look(replica.problem, state, worker)
+    except ValueError:
+        return Look(math.nan, np.full(method.length, np.nan, dtype=F32))
 
 
 def gathered(replica: Replica, exchange: Exchange, t: int, method: Method, looks: dict[int, Look], stop: int) -> Any:
@@ -132,9 +133,10 @@ def gathered(replica: Replica, exchange: Exchange, t: int, method: Method, looks
     rows = [np.append(look.numbers, F32(look.loss)) for look in looks.values()]
     mine = np.stack(rows) if rows else np.empty((0, method.length + 1), dtype=F32)
     numbers, stop = exchange.gather(mine, replica.config.workers, stop)
-    if not np.isfinite(numbers).all():
-        what = f"the loss is {numbers[:, -1].max():g} or a coefficient is not finite"
-        raise diverged(replica, t, what, SharedError)
+    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+    if bad.size:
+        loss = f"the loss of worker {bad[0]} is {numbers[bad[0], -1]:g}"
+        raise diverged(replica, t, loss if not math.isfinite(numbers[bad[0], -1]) else f"{loss}, its gradient infinite")
     return numbers, stop
 
 
@@ -144,7 +146,7 @@ def advance(replica: Replica, exchange: Exchange, state: Any, stop: int, log: Lo
     before, method = replica.next(state)
     workers = share(replica.config.workers, exchange.rank, exchange.ranks)
     with np.errstate(over="ignore", invalid="ignore"):
-        looks = look_all(replica, before, method, workers)
+        looks = {w: look(replica, before, method, w) for w in workers}
         times.append(time.perf_counter())
         numbers, stop = gathered(replica, exchange, before.t, method, looks, stop)
         log.journal(before.t, method, numbers)
@@ -183,7 +185,7 @@ def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Call
             log.evaluate(state)
         if state.t % (epoch * c.checkpoint_every) == 0 or last or taken.stop:
             if not np.isfinite(state.theta).all():
-                raise diverged(replica, state.t - 1, "a weight is not finite after it", SharedError)
+                raise diverged(replica, state.t - 1, "a weight is not finite after it")
             log.checkpoint(state)
         if taken.stop and not last:
             raise Stopped(taken.stop, state.t)

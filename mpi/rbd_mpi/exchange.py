@@ -8,13 +8,14 @@ May import: numpy, mpi4py (handed in), rbd_ref, node. Tests: tests/test_mpi.py.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -61,10 +62,10 @@ class MpiExchange:
                 continue
             time.sleep(NAP)
             if polls % 512 == 0 and time.monotonic() - began > self.timeout:
-                raise Lost(self._absent())
+                self._call_the_roll()
 
-    def _absent(self) -> str:
-        """Who does not answer when everyone who waits calls everyone."""
+    def _call_the_roll(self) -> None:
+        """Name those who do not answer when everyone who waits calls everyone; the first who does answer speaks."""
         here = np.array([self.rank], dtype=np.int32)
         heard = np.full((self.ranks, 1), -1, dtype=np.int32)
         calls = [self.roll.Isend(here, rank) for rank in range(self.ranks)]
@@ -72,12 +73,14 @@ class MpiExchange:
         end = time.monotonic() + ROLL_CALL
         while time.monotonic() < end and not all(answer.Test() for answer in answers):
             time.sleep(0.01)
-        missing = [str(rank) for rank in range(self.ranks) if heard[rank, 0] != rank]
+        missing = [rank for rank in range(self.ranks) if heard[rank, 0] != rank]
         del calls
-        who = f"rank {', '.join(missing)} does not answer" if missing else "the exchange does not end though all answer"
-        return (
-            f"{who} after {self.timeout:g} s, expected every rank to take part in each step: the run ends here and loses "
-            "no step that was completed; go on with --resume, with other ranks if need be, or raise --timeout"
+        if any(rank not in missing for rank in range(self.rank)):
+            time.sleep(ROLL_CALL)
+        who = f"rank {', '.join(map(str, missing))} does not answer" if missing else "no exchange comes about"
+        raise Lost(
+            f"{who} after {self.timeout:g} s, expected every rank to take part in each step: the run ends here and "
+            "loses no step that was completed; go on with --resume, with other ranks if need be, or raise --timeout"
         )
 
     def guard(self, body: Callable[[], int]) -> int:
@@ -85,23 +88,26 @@ class MpiExchange:
         try:
             status = body()
             self.close()
+            return status
         except BaseException as error:
             self._end_all(error)
-        return status
 
-    def _end_all(self, error: BaseException) -> None:
+    def _end_all(self, error: BaseException) -> NoReturn:
         """Say what happened here, on paper too, and end every rank."""
         expected = isinstance(error, RunError)
         status = LOST if isinstance(error, Lost) else 2 if expected else 1
         if isinstance(error, SystemExit):
             status = error.code if isinstance(error.code, int) and error.code else 1
             text = f"rank {self.rank} was left by exit with status {error.code}"
+        elif isinstance(error, KeyboardInterrupt):
+            status, text = 130, f"rank {self.rank} was interrupted"
         else:
             text = f"rank {self.rank}: {error if expected else ''.join(traceback.format_exception(error)).strip()}"
         self._write_down(text)
         print(f"rbd_ref.train: {text}", file=sys.stderr, flush=True)
         time.sleep(0.1)  # what was just printed reaches the launcher before the end does
         self.world.Abort(status)
+        os._exit(status)
 
     def _write_down(self, text: str) -> None:
         """Into faults.log of the run, as what is printed at the end may be lost."""
@@ -122,12 +128,20 @@ class MpiExchange:
 
     def agree(self, fault: str | None) -> list[str]:
         """The different faults, in the order of ranks."""
-        return list(dict.fromkeys(text for text in self.comm.allgather(fault) if text is not None))
+        return list(dict.fromkeys(text for text in self._everyone(fault) if text is not None))
+
+    def _everyone(self, value: T) -> list[T]:
+        """The values of all ranks, of any kind: their lengths first, then their bytes."""
+        mine = np.frombuffer(pickle.dumps(value), dtype=np.uint8)
+        sizes = np.empty(self.ranks, dtype=np.int64)
+        self.wait(self.comm.Iallgather(np.array([mine.size], dtype=np.int64), sizes))
+        received = np.empty(int(sizes.sum()), dtype=np.uint8)
+        self.wait(self.comm.Iallgatherv(mine, (received, sizes.tolist())))
+        return [pickle.loads(part.tobytes()) for part in np.split(received, np.cumsum(sizes)[:-1])]
 
     def spread(self, value: T) -> T:
         """What rank 0 has."""
-        result: T = self.comm.bcast(value, root=0)
-        return result
+        return self._everyone(value if self.rank == 0 else None)[0]  # type: ignore[return-value]
 
     def in_turn(self, body: Callable[[], object]) -> None:
         """The first rank of each node, then its others."""
@@ -170,6 +184,6 @@ class MpiExchange:
 
     def different(self, digest: bytes) -> list[int]:
         """By the digests of all ranks."""
-        digests = self.comm.allgather(digest)
+        digests = self._everyone(digest)
         usual = Counter(digests).most_common(1)[0][0]
         return [rank for rank, found in enumerate(digests) if found != usual]

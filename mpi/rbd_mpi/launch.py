@@ -42,7 +42,7 @@ def load() -> Any:
     except (ImportError, RuntimeError) as error:
         raise RunError(
             f"MPI cannot be loaded ({str(error).splitlines()[0]}), expected mpi4py and an MPI library: "
-            "pip install rbd-ref[mpi], or for a library of your own pip install mpi4py and set MPI4PY_LIBMPI to its path"
+            "pip install rbd-ref[mpi], or for a library of your own install mpi4py and set MPI4PY_LIBMPI to its path"
         ) from error
     return MPI
 
@@ -57,7 +57,7 @@ def connect() -> MpiExchange:
     if started and started != found:
         library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
         raise RunError(
-            f"the launcher started {started} processes and MPI sees {found}, expected the same: the launcher is not that "
-            f"of the MPI library ({library}); use the mpirun that belongs to it, or set MPI4PY_LIBMPI to the launcher's"
+            f"the launcher started {started} processes and MPI sees {found}, expected the same: the launcher is not "
+            f"that of the MPI library ({library}); use the mpirun that belongs to it, or set MPI4PY_LIBMPI"
         )
     return MpiExchange(mpi)
