@@ -7,19 +7,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-
+RUNS := $(VENV)/.runs
 RANKS ?= 16
 
 .PHONY: train test lint unit coverage vectors conformance bench docs clean
 
-train: $(READY)
+train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 test: lint unit coverage conformance
 
-$(READY): pyproject.toml
+# What a run needs, and then what the developers of the package need too.
+$(RUNS): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[mpi]"
+	touch $(RUNS)
+
+$(READY): $(RUNS)
 	$(BIN)/python -m pip install --quiet --editable ".[mpi,test,dev,plot]"
 	touch $(READY)
 
