@@ -26,7 +26,7 @@ from rbd_ref.networks import NAMES, Network
 from rbd_ref.operations import NORMALIZATIONS
 
 SHORT = {"mnist": "mnist", "fashion-mnist": "fmnist", "cifar-10": "cifar10"}
-RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 2.0, "nes-shared-batch": 2.0}  # where the paper has none
+RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
 
 
@@ -65,7 +65,10 @@ class Config:
     momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
     optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}")
     transforms: tuple[str, ...] = option(
-        (), "method", "of coordinates (of losses in nes), in order: ranks, normalised, top:K", metavar="NAME"
+        (),
+        "method",
+        "of coordinates, in order: raw, ranks, normalised, top:K; of losses in nes, where normalised is the default",
+        metavar="NAME",
     )
     sigma: float = option(1.0, "method", "length of nes' perturbations along unit directions", metavar="S")
     antithetic: bool = option(False, "method", "nes looks in both senses of every direction")
@@ -208,6 +211,7 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
             lr=config.lr or default_rate(config.data, config.net, config.method),
             epochs=config.epochs or EPOCHS.get(config.data, 100),
             workers=config.workers or ranks,
+            transforms=config.transforms or (("normalised",) if config.method.startswith("nes") else ()),
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )

@@ -29,6 +29,10 @@ def share(workers: int, rank: int, ranks: int) -> range:
     return range(first, first + quotient + (rank < rest))
 
 
+class RanksLost(RunError):
+    """Some ranks are gone, and the others can go on without them."""
+
+
 class Exchange(Protocol):
     """What the trainer asks of the processes that train together. All but `guard` is called by all of them."""
 
@@ -39,6 +43,9 @@ class Exchange(Protocol):
 
     def guard(self, body: Callable[[], int]) -> int:
         """The exit status of `body`; what it raises ends all ranks, with a message, none is left waiting."""
+
+    def recover(self) -> None:
+        """After `RanksLost`: the ranks that are left close up; they have new numbers, and play all workers."""
 
     def options(self, timeout: float, reconstruct: str, faults: str) -> None:
         """After how many seconds a silent rank is given up, how updates are rebuilt, where faults are written down."""
@@ -73,6 +80,9 @@ class Alone:
     def guard(self, body: Callable[[], int]) -> int:
         """Nobody waits."""
         return body()
+
+    def recover(self) -> None:
+        """Nobody is lost."""
 
     def options(self, timeout: float, reconstruct: str, faults: str) -> None:
         """Nothing to be told."""

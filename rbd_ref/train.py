@@ -20,7 +20,7 @@ from rbd_ref import config as configs
 from rbd_ref import presets, runs
 from rbd_ref.config import Config
 from rbd_ref.datasets import DataError
-from rbd_ref.exchange import Exchange, find
+from rbd_ref.exchange import Exchange, RanksLost, find
 from rbd_ref.files import RunError, SharedError
 from rbd_ref.logbook import Logbook, stderr
 from rbd_ref.replica import Replica
@@ -204,23 +204,36 @@ def set_up(flags: argparse.Namespace, exchange: Exchange) -> tuple[Replica, Any,
     state, log = together(exchange, lambda: begin(replica, run, flags, exchange) if first else (None, Silence()))
     folder = exchange.spread(str(log.run.folder.absolute()) if isinstance(log, Logbook) else "")
     exchange.options(c.timeout, c.reconstruct, folder)
+    flags.out = folder
     return replica, exchange.spread(state), log
 
 
-def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
+def run_once(flags: argparse.Namespace, exchange: Exchange, received: list[int]) -> int:
     """From flags to the end of the run; the exit status."""
-    with asked_to_stop() as received:
-        replica, state, log = set_up(flags, exchange)
-        with log:
-            try:
-                state = train(replica, exchange, log, state, lambda: max(received, default=0))
-            except Stopped as stop:
-                number, t = stop.args
-                name = signal.Signals(number).name
-                log.say(f"stopped by {name} after step {t} of {replica.steps}: go on with --resume")
-                return 128 + int(number)
-            log.finish(state)
+    replica, state, log = set_up(flags, exchange)
+    with log:
+        try:
+            state = train(replica, exchange, log, state, lambda: max(received, default=0))
+        except Stopped as stop:
+            number, t = stop.args
+            name = signal.Signals(number).name
+            log.say(f"stopped by {name} after step {t} of {replica.steps}: go on with --resume")
+            return 128 + int(number)
+        log.finish(state)
     return 0
+
+
+def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
+    """The run; where ranks are lost and others are left, these go on from the journal as after --resume."""
+    with asked_to_stop() as received:
+        while True:
+            try:
+                return run_once(flags, exchange, received)
+            except RanksLost as lost:
+                exchange.recover()
+                flags.resume = bool(flags.out) and (Path(flags.out) / "journal.rbd").exists()
+                if exchange.rank == 0:
+                    stderr(f"{lost}; {exchange.ranks} are left and go on")
 
 
 def parsed(arguments: Sequence[str] | None, exchange: Exchange) -> argparse.Namespace | int:

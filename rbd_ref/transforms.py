@@ -48,16 +48,16 @@ def top(k: int) -> Transform:
 
 
 def named(text: str) -> Transform:
-    """One transform by its name: `ranks`, `normalised` or `top:K`."""
+    """One transform by its name: `raw` (none), `ranks`, `normalised` or `top:K`."""
     name, _, number = text.partition(":")
-    member("transform", name if number else text, ("ranks", "normalised", "top"))
+    member("transform", name if number else text, ("raw", "ranks", "normalised", "top"))
     if name == "top":
         if not number.isdecimal():
             raise ValueError(f"transform {text!r} has no number of coordinates to keep, expected top:K, as in top:100")
         return top(int(number))
     if number:
         raise ValueError(f"transform {text!r} has a number, expected {name} alone: remove :{number}")
-    return ranks if name == "ranks" else normalised
+    return {"raw": lambda c: c, "ranks": ranks, "normalised": normalised}[name]
 
 
 def composed(texts: tuple[str, ...]) -> Transform:

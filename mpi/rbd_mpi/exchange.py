@@ -23,13 +23,14 @@ from rbd_mpi.launch import cores
 from rbd_mpi.node import Node
 from rbd_ref.descent import Rebuild, in_order
 from rbd_ref.distributions import F32, Vector
-from rbd_ref.exchange import share
+from rbd_ref.exchange import RanksLost, share
 from rbd_ref.files import RunError
 
 SPINS = 50  # polls before a waiting rank sleeps between them
 NAP = 0.0002
 ROLL_CALL = 2.0  # seconds in which the living answer
 LOST = 75  # exit status when a rank was given up
+FAILURES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 T = TypeVar("T")
 
 
@@ -41,12 +42,24 @@ class MpiExchange:
     """All ranks of MPI's world."""
 
     def __init__(self, mpi: Any) -> None:
-        self.mpi, self.world = mpi, mpi.COMM_WORLD
-        self.rank, self.ranks, self.sent = self.world.rank, self.world.size, 0
-        self.comm, self.roll = self.world.Dup(), self.world.Dup()
+        self.mpi, self.sent, self.recovered = mpi, 0, False
         self.timeout, self.faults, self.shares = 600.0, "", True
-        self.node = Node(mpi, self.comm, self.wait)
+        self.failures = {getattr(mpi, name, None) for name in FAILURES}
+        self._join(mpi.COMM_WORLD)
+
+    def _join(self, world: Any) -> None:
+        """Take part in this world."""
+        self.world, self.rank, self.ranks = world, world.rank, world.size
+        self.comm, self.roll = world.Dup(), world.Dup()
+        self.node = Node(self.mpi, self.comm, self.wait)
         self.threads = max(1, cores() // self.node.size)
+
+    def recover(self) -> None:
+        """With an MPI that survives the loss of ranks (ULFM): all leave what they wait for and close up."""
+        for comm in (self.node.comm, self.comm, self.world):
+            comm.Revoke()
+        self.recovered = True
+        self._join(self.world.Shrink())
 
     def options(self, timeout: float, reconstruct: str, faults: str) -> None:
         """What the configuration says."""
@@ -55,7 +68,7 @@ class MpiExchange:
     def wait(self, request: Any) -> None:
         """Until a request is done: first polls, then naps, and after the timeout a roll call."""
         polls, began = 0, time.monotonic()
-        while not request.Test():
+        while not self._done(request):
             polls += 1
             if polls < SPINS:
                 os.sched_yield()
@@ -63,6 +76,15 @@ class MpiExchange:
             time.sleep(NAP)
             if polls % 512 == 0 and time.monotonic() - began > self.timeout:
                 self._call_the_roll()
+
+    def _done(self, request: Any) -> bool:
+        """Whether a request is done; MPI may say instead that ranks are lost."""
+        try:
+            return bool(request.Test())
+        except self.mpi.Exception as error:
+            if error.Get_error_class() not in self.failures:
+                raise
+            raise RanksLost(f"ranks were lost of the {self.ranks} that there were") from error
 
     def _call_the_roll(self) -> None:
         """Name those who do not answer when everyone who waits calls everyone; the first who does answer speaks."""
@@ -88,6 +110,9 @@ class MpiExchange:
         try:
             status = body()
             self.close()
+            if self.recovered:
+                sys.stdout.flush()
+                os._exit(status)  # MPI's own end may wait for those who are lost
             return status
         except BaseException as error:
             self._end_all(error)
@@ -121,6 +146,8 @@ class MpiExchange:
     def close(self) -> None:
         """Free what ranks share, together: left to the interpreter's end it may hang."""
         self.wait(self.comm.Ibarrier())
+        if self.recovered:
+            return
         self.node.close()
         self.roll.Free()
         self.comm.Free()
