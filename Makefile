@@ -1,5 +1,6 @@
 # make train  sets up .venv and trains on the embedded digits with 16 ranks
 # make test   sets up .venv and runs everything that CI runs
+# make test-ft  of that, the tests that need Open MPI's fault tolerance
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
 # make docs   the pictures of docs/
@@ -10,12 +11,12 @@ READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
 
-.PHONY: train test lint unit coverage vectors conformance bench docs clean
+.PHONY: train test lint unit coverage vectors conformance test-ft bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
-test: lint unit coverage conformance
+test: lint unit coverage conformance test-ft
 
 # What a run needs, and then what the developers of the package need too.
 $(RUNS): pyproject.toml
@@ -45,6 +46,15 @@ coverage: $(READY)
 vectors: $(READY)
 	$(BIN)/python -m rbd_ref.conformance.golden --check
 
+# Open MPI, which can lose ranks and go on, beside MPICH: an environment of its own.
+$(VENV)-ft/.ready: pyproject.toml $(RUNS)
+	test -x $(VENV)-ft/bin/python || $(PYTHON) -m venv $(VENV)-ft
+	$(VENV)-ft/bin/python -m pip install --quiet --editable ".[mpi-ft]" pytest hypothesis
+	touch $@
+
+test-ft: $(VENV)-ft/.ready
+	$(VENV)-ft/bin/python -m pytest -q tests/ft_mpi.py
+
 conformance: $(READY) vectors
 	$(BIN)/python -m rbd_ref.conformance --rbd-backend numba --report conformance-numba.json
 
@@ -55,4 +65,4 @@ docs: $(READY)
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*.json
+	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*.json

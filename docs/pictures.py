@@ -6,6 +6,7 @@ May import: numpy, matplotlib (the extra `plot`), the package. tests/test_docume
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import rbd_ref as rbd
+from rbd_ref import runs, train
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import FAMILIES
 
@@ -72,6 +74,32 @@ def approximation(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
+def curve(folder: Path, *flags: str) -> tuple[list[float], list[float]]:
+    """Epochs and validation accuracies, in per cent, of a run on the digits."""
+    if train.main([*flags, "--quiet", "--out", str(folder)]):
+        raise SystemExit(f"the run with {' '.join(flags)} did not end well")
+    lines = [values for values, _ in runs.metrics(folder / "metrics.jsonl") if values["kind"] == "evaluation"]
+    return [line["epoch"] for line in lines], [100 * line["validation_accuracy"] for line in lines]
+
+
+def training(axes: Axes) -> None:
+    """The methods on the digits, each with its default rate."""
+    kinds = {
+        "sgd": ["--method", "sgd"],
+        "rbd, then sgd": ["--switch", "20:sgd"],
+        "rbd": [],
+        "fpd": ["--method", "fpd"],
+        "nes": ["--method", "nes"],
+    }
+    with TemporaryDirectory() as folder:
+        for (name, flags), colour in zip(kinds.items(), (INK, "#8f5fbf", ACCENT, "#3aa17e", "#e3a008"), strict=True):
+            epochs, accuracies = curve(Path(folder) / name, *flags)
+            axes.plot(epochs, accuracies, lw=1.6, color=colour, label=f"{name}: {accuracies[-1]:.1f} %")
+    axes.set(xlabel="epoch", ylabel="validation accuracy, %", ylim=(0, 100))
+    axes.set_title("digits, fc, D = 9,610, d = 250: what the methods reach", fontsize=10, loc="left")
+    axes.legend(frameon=False)
+
+
 def main() -> None:
     """Draw everything."""
     mpl.use("Agg")
@@ -80,6 +108,9 @@ def main() -> None:
         exchange(left)
         approximation(right)
         figure.savefig(HERE / "idea.png", dpi=150)
+        figure, axes = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
+        training(axes)
+        figure.savefig(HERE / "training.png", dpi=150)
 
 
 if __name__ == "__main__":

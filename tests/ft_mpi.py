@@ -1,0 +1,67 @@
+"""Survivors: with Open MPI's ULFM the ranks that are left go on, to the same bits. `make test-ft` runs this file.
+
+It needs an environment with Open MPI (the extra `mpi-ft`) where the other tests need MPICH, so pytest does not collect
+it by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_tools import DRIVER, MPIEXEC, Job, Outcome, sha, verified
+from tools import run_python
+
+FLAGS = ("--net", "mlp:64-10", "--dims", "20", "--workers", "4", "--steps", "60")
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def survive(faults: str, folder: Path, *flags: str) -> Outcome:
+    """Four ranks, some of which are killed."""
+    command = [MPIEXEC, "--with-ft", "ulfm", "-n", "4", sys.executable, DRIVER, "one", *FLAGS, *flags, "--out", folder]
+    job = Job(list(map(str, command)), folder.parent, **OPEN_MPI, RBD_TEST_FAULT=faults)
+    return job.ended()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The sha256 of the run in one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    result = run_python("-m", "rbd_ref.train", *FLAGS, "--out", str(folder), folder=folder.parent)
+    assert result.returncode == 0, result.stderr
+    return sha(folder)
+
+
+@pytest.mark.parametrize(
+    ("faults", "reconstruct"),
+    [
+        ("", "node"),
+        ("kill 2 20", "replicate"),
+        ("kill 0 20", "node"),
+        ("kill 1 10, kill 3 10", "node"),
+        ("kill 0 10, kill 1 30", "node"),
+    ],
+)
+def test_the_ranks_that_are_left_go_on_to_the_same_bits(
+    faults: str, reconstruct: str, undisturbed: str, tmp_path: Path
+) -> None:
+    """One rank, the first, two at once, one after the other."""
+    outcome = survive(faults, tmp_path / "run", "--reconstruct", reconstruct)
+    assert (tmp_path / "run" / "result.json").exists(), outcome.text
+    assert sha(tmp_path / "run") == undisturbed
+    assert verified(tmp_path / "run")
+    assert outcome.err.count("are left and go on") >= bool(faults), outcome.text
+
+
+def test_sgd_has_no_coefficients_to_go_on_from_but_comes_to_the_same_bits(tmp_path: Path) -> None:
+    outcome = survive("kill 1 25", tmp_path / "run", "--method", "sgd")
+    alone = run_python("-m", "rbd_ref.train", *FLAGS, "--method", "sgd", "--out", str(tmp_path / "alone"))
+    assert alone.returncode == 0, alone.stderr
+    assert (tmp_path / "run" / "result.json").exists(), outcome.text
+    assert sha(tmp_path / "run") == sha(tmp_path / "alone")
