@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 BATCH = 32
-NES_RATE = 0.5
+NES_RATE, NES_SIGMA = 20.0, 5.0
 
 PAPER, CODE = "paper", "released code"
 TIMES_BATCH = f"{PAPER} x {BATCH}"
@@ -146,7 +146,8 @@ def _table_1() -> Iterator[Preset]:
         model = MODELS[label]
         for method, accuracy in row.items():
             lr, source = model.rate(method)
-            settings = _settings(model.net, model.data, method, lr)
+            more = {"sigma": NES_SIGMA} if method == "nes" else {}
+            settings = _settings(model.net, model.data, method, lr, **more)
             yield Preset(f"table1-{label}-{method}", 1, settings, source, Measured(*accuracy))
 
 

@@ -120,7 +120,7 @@ def test_table_3(line: str) -> None:
 @pytest.mark.parametrize("name", presets.names())
 def test_settings_are_complete_and_as_the_name_says(name: str) -> None:
     settings = presets.get(name).settings
-    assert " ".join(settings) == KEYS
+    assert " ".join(settings) == KEYS + (" sigma" if settings["method"] == "nes" else "")
     table, net, *rest = name.split("-")
     assert settings["net"] == net
     assert settings["data"] == (DATA[rest[0]] if net != "resnet8" else "cifar-10")
