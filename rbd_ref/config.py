@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
@@ -25,7 +26,8 @@ from rbd_ref.distributions import FAMILIES, parse_family
 from rbd_ref.networks import NAMES, Network
 from rbd_ref.operations import NORMALIZATIONS
 
-SHORT = {"mnist": "mnist", "fashion-mnist": "fmnist", "cifar-10": "cifar10"}
+SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
+DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
 
@@ -98,17 +100,16 @@ class Config:
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False)
 
-    @property
-    def settings(self) -> Settings:
-        """What the first method is told."""
+    def settings(self, method: str, rate: float) -> Settings:
+        """What a method of the run is told."""
         return Settings(
-            self.lr,
+            rate,
             self.momentum,
             self.redraw,
             self.workers,
             self.exchange,
             self.combine,
-            self.transforms,
+            self.transforms or (("normalised",) if method.startswith("nes") else ()),
             self.optimiser,
             self.sigma,
             self.antithetic,
@@ -117,8 +118,8 @@ class Config:
     @property
     def phases(self) -> list[tuple[int, str, Settings]]:
         """(epoch, method, settings) of each part of the run."""
-        switches = [parse_switch(self, text) for text in self.switch]
-        return [(0, self.method, self.settings), *((e, m, replace(self.settings, rate=r)) for e, m, r in switches)]
+        parts = [(0, self.method, self.lr), *(parse_switch(self, text) for text in self.switch)]
+        return [(epoch, method, self.settings(method, rate)) for epoch, method, rate in parts]
 
     @property
     def digest(self) -> str:
@@ -128,37 +129,47 @@ class Config:
 
 
 def default_rate(data: str, net: str, method: str) -> float:
-    """The paper's learning rate where it has one."""
-    name = f"table1-{net}-{SHORT.get(data, data)}-{method.removesuffix('-shared-batch')}"
-    return float(str(presets.get(name).settings["lr"])) if name in presets.names() else RATES[method]
+    """That of the first preset of this network, data set and method, if there is one."""
+    wanted = {"data": data, "net": net, "method": method.removesuffix("-shared-batch")}
+    for name in presets.names():
+        settings = presets.get(name).settings
+        if wanted.items() <= settings.items():
+            return float(str(settings["lr"]))
+    return RATES[method]
 
 
 def parse_switch(config: Config, text: str) -> tuple[int, str, float]:
     """Epoch, method and rate of `E:METHOD` or `E:METHOD:ETA`."""
-    epoch, _, rest = text.partition(":")
-    method, _, rate = rest.partition(":")
-    try:
-        number, eta = int(epoch), float(rate) if rate else 0.0
-    except ValueError:
-        number = 0
-    if number < 1 or not method:
+    found = SWITCH.fullmatch(text)
+    if found is None:
         raise ValueError(
             f"switch {text!r} cannot be read, expected EPOCH:METHOD or EPOCH:METHOD:RATE with an epoch from 1 up, "
             "as in 5:sgd or 5:sgd:0.1"
         )
+    epoch, method, rate = found.groups()
     member("method to switch to", method, METHODS)
-    return number, method, eta or default_rate(config.data, config.net, method)
+    return int(epoch), method, _number(text, rate) if rate else default_rate(config.data, config.net, method)
+
+
+def _number(name: str, value: Any) -> float:
+    """`value` as a float."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} has {value!r} for a number, expected one as in 0.5: correct it") from error
 
 
 def _fits(item: Field[Any], value: Any) -> Any:
     """`value` as the type of the setting, or a sentence."""
     wanted = type(item.default)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _number(f"setting {item.name}", value)
     if wanted is tuple and isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         return tuple(value)
-    if item.name == "dims" and isinstance(value, int):
+    if item.name == "dims" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise ValueError(f"setting {item.name} is {value!r}, expected a text that UTF-8 can hold: rename it")
     if type(value) is not wanted:
         name = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
         raise ValueError(
@@ -211,7 +222,6 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
             lr=config.lr or default_rate(config.data, config.net, config.method),
             epochs=config.epochs or EPOCHS.get(config.data, 100),
             workers=config.workers or ranks,
-            transforms=config.transforms or (("normalised",) if config.method.startswith("nes") else ()),
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )
@@ -221,7 +231,7 @@ def to_toml(config: Config) -> str:
     """All settings as TOML, a line each."""
     lines = ["# A run of rbd_ref.train: `python -m rbd_ref.train --config THIS` gives the same weights to the bit."]
     for name, value in asdict(config).items():
-        text = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+        text = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         lines.append(f"{name} = {text}")
     return "\n".join(lines) + "\n"
 
@@ -238,10 +248,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _dims(text: str) -> dict[str, int]:
     """`N` as a total, `each:N` as d of each compartment."""
-    word, _, number = text.rpartition(":")
-    if word not in ("", "each") or not number.isdecimal() or int(number) < 1:
+    found = DIMS.fullmatch(text)
+    if found is None:
         raise ValueError(f"dims {text!r} cannot be read, expected N directions in all, as in 250, or each:N")
-    return {"d": int(number)} if word else {"total": int(number)}
+    return {"d" if found[1] else "total": int(found[2])}
 
 
 def _sized(config: Config, network: Network, kind: str, number: str) -> Plan:
@@ -262,11 +272,12 @@ def _sized(config: Config, network: Network, kind: str, number: str) -> Plan:
 
 def plan(config: Config, network: Network) -> Plan:
     """The compartments of a network's parameters and their numbers of directions."""
-    kind, _, number = config.compartments.partition(":")
-    if kind == "whole" and not number:
-        return compartments.whole(network.D, int(_dims(config.dims).popitem()[1]))
-    if kind == "layer" and not number:
-        return compartments.by_layer(network.sizes, **_dims(config.dims))
-    if kind == "tensor" and not number:
-        return compartments.by_tensor(network.sizes, **_dims(config.dims))
+    how, dims = config.compartments, _dims(config.dims)
+    if how == "whole":
+        return compartments.whole(network.D, *dims.values())
+    if how == "layer":
+        return compartments.by_layer(network.sizes, **dims)
+    if how == "tensor":
+        return compartments.by_tensor(network.sizes, **dims)
+    kind, _, number = how.partition(":")
     return _sized(config, network, kind, number)

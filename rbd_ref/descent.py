@@ -72,7 +72,7 @@ class State(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """Weights after t steps of `fpd`: theta = origin + P c; m and v are the optimiser's, over the same coordinates."""
+    """Weights after t steps of `fpd`, the first after `since`: theta = origin + P c; m and v are the optimiser's."""
 
     theta: Vector
     t: int
@@ -119,15 +119,17 @@ class Settings:
     antithetic: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("learning rate", self.rate, 0.0, np.inf),
-            ("sigma", self.sigma, 0.0, np.inf),
-            ("momentum", self.momentum, -1e-300, 1.0),
-        ):
-            if not low < value < high:
-                raise ValueError(f"{name} is {value}, expected {max(low, 0):g} to {high:g}: choose one in that range")
         integer("redraw", self.redraw, 1, WORD)
         integer("workers", self.workers, 1, WORD)
+        with np.errstate(over="ignore"):
+            eta, sigma, momentum = self.eta, F32(self.sigma), F32(self.momentum)
+        for name, value, fits, expected in (
+            ("learning rate", self.rate, 0 < eta < np.inf, "a number above 0 that a float32 can hold"),
+            ("sigma", self.sigma, 0 < sigma < np.inf, "a number above 0 that a float32 can hold"),
+            ("momentum", self.momentum, 0 <= momentum < 1, "0 or more and, as a float32, less than 1"),
+        ):
+            if not fits:
+                raise ValueError(f"{name} is {value}, expected {expected}: choose another")
         member("exchange", self.exchange, EXCHANGES)
         member("combine", self.combine, COMBINES)
         member("optimiser", self.optimiser, OPTIMISERS)

@@ -94,11 +94,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def given(flags: argparse.Namespace) -> dict[str, Any]:
-    """The settings named by file, preset or flag, the later before the earlier."""
+    """The settings named by file, by preset and by flag; of two, the later counts."""
     names = {item.name for item in fields(Config)}
     said = {name: value for name, value in vars(flags).items() if name in names and value is not None}
     values = configs.read_toml(Path(flags.config)) if flags.config else {}
-    return {**values, **said}
+    preset = presets.get(flags.preset).settings if flags.preset else {}
+    return {**values, **preset, **said}
 
 
 def new_folder(config: Config) -> Path:

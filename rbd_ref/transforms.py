@@ -61,6 +61,13 @@ def named(text: str) -> Transform:
 
 
 def composed(texts: tuple[str, ...]) -> Transform:
-    """The named transforms one after the other; none leaves the numbers as they are."""
+    """The named transforms one after the other; none leaves the numbers as they are. Where not all are numbers, the
+    result has none either, so that no rank or mean hides it."""
     functions = [named(text) for text in texts]
-    return lambda c: reduce(lambda value, function: function(value), functions, c)
+
+    def apply(c: Vector) -> Vector:
+        if not np.isfinite(c).all():
+            return np.full_like(c, np.nan)
+        return reduce(lambda value, function: function(value), functions, c)
+
+    return apply
