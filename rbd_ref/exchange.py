@@ -97,6 +97,7 @@ class Alone:
 
     def in_turn(self, body: Callable[[], object]) -> None:
         """At once."""
+        body()
 
     def gather(self, rows: Vector, workers: int, stop: int) -> tuple[Vector, int]:
         """They are all here."""

@@ -59,7 +59,7 @@ class Journal:
     """Reads a journal's records, one after the other."""
 
     def __init__(self, path: Path, digest: str | None = None) -> None:
-        self.path, self.end = path, START
+        self.path, self.end, self.steps = path, START, 0
         with disk(path, "read"):
             self.size = path.stat().st_size
             with path.open("rb") as file:
@@ -71,11 +71,11 @@ class Journal:
 
     def records(self) -> Iterator[Record]:
         """All whole records in order; a torn one at the end is left out."""
-        self.end, t = START, 0
+        self.end, self.steps = START, 0
         with self.path.open("rb") as file:
             file.seek(self.end)
-            while (record := self._next(file.read, self.end, t)) is not None:
-                self.end, t = record.end, t + 1
+            while (record := self._next(file.read, self.end, self.steps)) is not None:
+                self.end, self.steps = record.end, self.steps + 1
                 yield record
 
     @property
@@ -91,10 +91,10 @@ class Journal:
         if kind != b"STEP" or crc != zlib.crc32(head[: -CRC.size]) or step != t:
             raise _damaged(self.path, t, offset, "its head is not that of the step")
         length = 4 * rows * columns
-        body = read(length + CRC.size)
         end = offset + HEAD.size + length + CRC.size
-        if len(body) < length + CRC.size:
+        if end > self.size:
             return None
+        body = read(length + CRC.size)
         if CRC.unpack(body[length:])[0] != zlib.crc32(body[:length]):
             if end == self.size:
                 return None

@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from rbd_ref.journal import Writer
 from rbd_ref.progress import Bar
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
-from rbd_ref.training import Taken, Times, resumed
+from rbd_ref.training import Resumed, Taken, Times, resumed
 
 
 def cosine(x: Vector, y: Vector) -> float:
@@ -49,18 +50,18 @@ class Logbook:
     """Writes a run down as it happens."""
 
     def __init__(
-        self, replica: Replica, run: Run, exchange: Exchange, journal_end: int | None = None, quiet: bool = False
+        self, replica: Replica, run: Run, exchange: Exchange, before: Resumed | None = None, quiet: bool = False
     ) -> None:
         self.replica, self.config, self.run, self.exchange, self.quiet = replica, replica.config, run, exchange, quiet
-        before = max((values["seconds"] for values, _ in runs.metrics(run.metrics)), default=0.0)
+        seconds = max((values["seconds"] for values, _ in runs.metrics(run.metrics)), default=0.0)
         self.writer = (
-            Writer.create(run.journal, self.config.digest)
-            if journal_end is None
-            else Writer.go_on(run.journal, journal_end)
+            Writer.create(run.journal, self.config.digest) if before is None else Writer.go_on(run.journal, before.end)
         )
-        self.began, self.before, self.spent, self.sent = time.perf_counter(), before, np.zeros(3), exchange.sent
+        self.began, self.before, self.spent, self.sent = time.perf_counter(), seconds, np.zeros(3), exchange.sent
         self.recent: list[float] = []
-        self.losses: list[float] = []
+        self.evaluated = {v["step"] for v, _ in runs.metrics(run.metrics) if v["kind"] == "evaluation"}
+        self.losses = (before.losses if before else [])[max(self.evaluated, default=0) :]
+        self.latest: deque[float] = deque(self.losses, maxlen=100)
         self.note = ""
         label = f"{self.config.data} {self.config.net} {self.config.method}"
         self.bar = Bar(label, replica.steps, shown=False if quiet else None)
@@ -86,7 +87,7 @@ class Logbook:
     def restored(self) -> Any:
         """The state after the last step that was journaled."""
         self.writer.sync()
-        return resumed(self.replica, self.run)[0]
+        return resumed(self.replica, self.run).state
 
     def journal(self, t: int, method: Method, numbers: Vector) -> None:
         """All that was sent or, of methods that send whole gradients, the losses."""
@@ -97,6 +98,7 @@ class Logbook:
         t, loss = taken.after.t, float(taken.numbers[:, -1].mean())
         self.recent.append(loss)
         self.losses.append(loss)
+        self.latest.append(loss)
         self.spent = self.spent + np.array(taken.times)
         if t % self.config.log_every == 0:
             self._step_line(taken)
@@ -106,7 +108,7 @@ class Logbook:
 
     def mean_loss(self) -> float:
         """Of the last steps."""
-        return float(np.mean(self.losses[-100:]))
+        return float(np.mean(self.latest))
 
     def _step_line(self, taken: Taken) -> None:
         values: dict[str, Any] = {"method": taken.method.name, "loss": float(np.mean(self.recent))}
@@ -121,24 +123,28 @@ class Logbook:
         self.line("step", taken.after.t, **values, images_per_second=self.speed)
 
     def evaluate(self, state: Any) -> None:
-        """Accuracy and loss on the validation set."""
+        """Accuracy and loss on the validation set, once for each step."""
+        if state.t in self.evaluated:
+            return
+        self.evaluated.add(state.t)
         accuracy, loss = self.replica.problem.evaluate(state.theta, "validation")
         self.note = f" · validation {100 * accuracy:.1f} %"
-        seen = float(np.mean(self.losses)) if self.losses else math.nan
+        seen = float(np.mean(self.losses))
         self.line("evaluation", state.t, loss=seen, validation_accuracy=accuracy, validation_loss=loss)
-        self.losses = self.losses[-1:]
+        self.losses = []
         if not self.quiet and not self.bar.shown:
             epoch = state.t / self.replica.steps_per_epoch
             print(f"epoch {epoch:g}: loss {seen:.4f}, validation {100 * accuracy:.2f} %", flush=True)
 
     def checkpoint(self, state: Any) -> None:
-        """The journal first, then what can be gone on from."""
+        """The journal first, then what can be gone on from, unless it is there."""
+        if runs.checkpoint_path(self.run, state.t).exists():
+            return
         self.writer.sync()
         self.line("checkpoint", state.t, sha256=runs.save_checkpoint(self.run, state, self.config.digest))
 
     def finish(self, state: Any) -> None:
-        """The last evaluation, theta and the final figures."""
-        self.evaluate(state)
+        """Theta and the final figures."""
         problem, c = self.replica.problem, self.config
         found = {f"{name}_accuracy": problem.evaluate(state.theta, name)[0] for name in ("train", "validation", "test")}
         length = self.replica.schedule.at(0).length

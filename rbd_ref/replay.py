@@ -34,7 +34,8 @@ def states(replica: Replica, run: Run, state: Any) -> Iterator[Any]:
             state = replica.repeat(state, record)
             yield state
     if journal.torn:
-        stderr(f"{run.journal} ends with a torn record of {journal.torn} bytes after step {state.t}, which is left out")
+        text = f"{run.journal} ends with a torn record of {journal.torn} bytes after step {journal.steps}"
+        stderr(f"{text}, which is left out")
 
 
 def rebuilt(run: Run, config: Config, step: int) -> Any:

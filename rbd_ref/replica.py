@@ -78,7 +78,15 @@ class Problem:
     def evaluate(self, theta: Vector, name: str) -> tuple[float, float]:
         """Accuracy and loss on a part of the data."""
         images, labels = self.part(name)
-        logits = networks.logits(self.network, theta, images, self.calibration if self.network.has_batch_norm else None)
+        calibration = self.calibration if self.network.has_batch_norm else None
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = networks.logits(self.network, theta, images, calibration)
+        return self._scores(logits, labels)
+
+    def _scores(self, logits: Vector, labels: Bytes) -> tuple[float, float]:
+        """Accuracy and loss of logits; the loss is none where they are too large."""
+        if not np.isfinite(logits).all():
+            return float(np.mean(np.argmax(logits, axis=1) == labels)), float("inf")
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         loss = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
         return float(np.mean(np.argmax(logits, axis=1) == labels)), float(np.mean(loss))
@@ -131,7 +139,8 @@ class Replica:
     def repeat(self, state: Any, record: Record) -> Any:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""
         state, method = self.next(state)
-        if method.replayable:
-            return method.step(state, record.numbers[:, :-1])
-        looks = [method.look(self.problem, state, w).numbers for w in range(self.config.workers)]
-        return method.step(state, np.stack(looks).astype(F32, copy=False))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if method.replayable:
+                return method.step(state, record.numbers[:, :-1])
+            looks = [method.look(self.problem, state, w).numbers for w in range(self.config.workers)]
+            return method.step(state, np.stack(looks).astype(F32, copy=False))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from rbd_ref.config import Config
 from rbd_ref.descent import Fixed, State
 from rbd_ref.distributions import Vector
 from rbd_ref.files import RunError, disk, write_whole
-from rbd_ref.journal import Journal
+from rbd_ref.journal import START, Journal
 
 Snapshot = State | Fixed
 
@@ -62,7 +61,9 @@ class Run:
     def config(self, **changes: Any) -> Config:
         """The configuration that the folder was made with, but for these changes."""
         path = self.folder / "config.toml"
-        if not path.is_file():
+        with disk(path, "read"):
+            found = path.is_file()
+        if not found:
             raise RunError(f"{self.folder} is no run: it has no config.toml; name the folder given to --out")
         try:
             return configs.make({**configs.read_toml(path), **changes})
@@ -72,12 +73,14 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """The final figures, if the run has ended."""
         path = self.folder / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        return _values(path.read_text(encoding="utf-8"), str(path), "sha256") if path.is_file() else None
 
 
 def create(folder: Path, config: Config) -> Run:
     """A new run's folder, with its configuration."""
-    if (folder / "config.toml").exists():
+    with disk(folder, "made"):
+        found = (folder / "config.toml").exists()
+    if found:
         raise RunError(
             f"{folder} holds a run already, expected a new folder: choose another with --out, or go on with --resume"
         )
@@ -98,37 +101,60 @@ def save_arrays(path: Path, info: dict[str, Any], **arrays: Vector) -> None:
     write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays))
 
 
+def checkpoint_path(run: Run, t: int) -> Path:
+    """The file of the checkpoint after t steps."""
+    return run.folder / "checkpoints" / f"step-{t:08d}.npz"
+
+
+def begun(run: Run) -> bool:
+    """Whether the journal has its head; if not, the run was killed before it had begun."""
+    with disk(run.journal, "read"):
+        return run.journal.exists() and run.journal.stat().st_size >= START
+
+
 def save_checkpoint(run: Run, state: Snapshot, digest: str) -> str:
     """The state after its t steps; the sha256 of its theta."""
     found = sha256(state.theta)
     numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
     info = {"state": type(state).__name__, "sha256": found, "digest": digest, **numbers}
     arrays = {name: value for name, value in state._asdict().items() if name not in numbers}
-    save_arrays(run.folder / "checkpoints" / f"step-{state.t:08d}.npz", info, **arrays)
+    save_arrays(checkpoint_path(run, state.t), info, **arrays)
     return found
 
 
 def load_checkpoint(path: Path, digest: str) -> Snapshot:
     """The state in a file, if it is whole and of this configuration."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             info = json.loads(str(file["info"]))
             kind: Any = {"State": State, "Fixed": Fixed}[info["state"]]
             state: Snapshot = kind(**{name: info[name] if name in info else file[name] for name in kind._fields})
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            known = info["digest"], info["sha256"]
+    except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
         raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
-    if info["digest"] != digest or info["sha256"] != sha256(state.theta):
+    if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
     return state
+
+
+def _values(text: str, where: str, *needed: str) -> dict[str, Any]:
+    """The values in a text, which must have `step` and those that are needed too."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RunError(f"{where} is no JSON ({error}), expected it as it was written: restore or remove it") from error
+    if not isinstance(values, dict) or not {"step", *needed} <= values.keys():
+        raise RunError(f"{where} lacks {', '.join(('step', *needed))}, expected it as written: restore or remove it")
+    return values
 
 
 def metrics(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Each whole line of metrics and its text; a torn last one is left out."""
     if not path.is_file():
         return
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
         if line.endswith("\n"):
-            yield json.loads(line), line
+            yield _values(line, f"{path}, line {number},", "kind", "seconds"), line
 
 
 def cut_metrics(run: Run, t: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -156,13 +157,16 @@ def begin(replica: Replica, run: Run | None, flags: argparse.Namespace, exchange
     if run is None:
         folder = Path(flags.out) if flags.out else new_folder(replica.config)
         return replica.start(), Logbook(replica, runs.create(folder, replica.config), exchange, quiet=flags.quiet)
-    state, end, said = resumed(replica, run)
-    for text in [*said, f"{run.folder} goes on after step {state.t} of {replica.steps}"]:
+    if not runs.begun(run):
+        run.journal.unlink(missing_ok=True)
+        return replica.start(), Logbook(replica, run, exchange, quiet=flags.quiet)
+    found = resumed(replica, run)
+    for text in [*found.said, f"{run.folder} goes on after step {found.state.t} of {replica.steps}"]:
         if not flags.quiet:
             stderr(text)
     runs.write_text(run.folder / "config.toml", configs.to_toml(replica.config))
-    runs.cut_metrics(run, state.t)
-    return state, Logbook(replica, run, exchange, end, flags.quiet)
+    runs.cut_metrics(run, found.state.t)
+    return found.state, Logbook(replica, run, exchange, found, flags.quiet)
 
 
 def together(exchange: Exchange, body: Callable[[], T]) -> T:
@@ -170,7 +174,7 @@ def together(exchange: Exchange, body: Callable[[], T]) -> T:
     fault, value = None, None
     try:
         value = body()
-    except (RunError, DataError, ValueError, TypeError) as error:
+    except (RunError, DataError, ValueError, TypeError, OSError) as error:
         fault = str(error)
     if faults := exchange.agree(fault):
         raise SharedError("\n".join(faults))
@@ -272,6 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         stderr(f"rbd_ref.train: {error}")
         return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more is to be said
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         stderr("rbd_ref.train: interrupted; what was completed is kept, go on with --resume")
         return 130

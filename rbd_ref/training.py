@@ -1,6 +1,6 @@
-"""The trainer: steps until the end, each journaled before it is taken, with evaluations and checkpoints between.
+"""The trainer: steps until the end, each journaled before the next begins, with evaluations and checkpoints between.
 
-    every worker looks (descent.py), what they found is exchanged and journaled, everyone steps.
+    every worker looks (descent.py), what they found is exchanged, everyone steps, what was exchanged is journaled.
 
 All else follows from the configuration, so a run that is killed and resumed ends with the weights of one that was not.
 May import: numpy, descent, distributions, exchange, files, logbook, replica, runs. Tests: tests/test_training.py.
@@ -149,11 +149,14 @@ def advance(replica: Replica, exchange: Exchange, state: Any, stop: int, log: Lo
         looks = {w: look(replica, before, method, w) for w in workers}
         times.append(time.perf_counter())
         numbers, stop = gathered(replica, exchange, before.t, method, looks, stop)
-        log.journal(before.t, method, numbers)
         times.append(time.perf_counter())
         hand = {w: look.u for w, look in looks.items() if look.u.size}
-        after = method.step(before, numbers[:, :-1], hand, exchange.total)
+        try:
+            after = method.step(before, numbers[:, :-1], hand, exchange.total)
+        except ValueError as error:
+            raise diverged(replica, before.t, str(error).split(", expected")[0]) from error
         after = after._replace(theta=exchange.keep(after.theta))
+    log.journal(before.t, method, numbers)
     times.append(time.perf_counter())
     return Taken(before, after, method, numbers, looks, stop, Times(*np.diff(times).tolist()))
 
@@ -173,36 +176,57 @@ def watched(replica: Replica, exchange: Exchange, log: Log, state: Any) -> Any:
 
 
 def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Callable[[], int]) -> Any:
-    """Steps from `state` to the end, or until a rank's `wish` to stop; the last state."""
-    c, epoch = replica.config, replica.steps_per_epoch
+    """Steps from `state` to the end, or until a rank's `wish` to stop; the last state.
+
+    What a run that was killed had left undone after its last step comes first; the log knows what was done."""
+    c = replica.config
+    if state.t:
+        settle(replica, log, state)
     while state.t < replica.steps:
         taken = advance(replica, exchange, state, wish(), log)
         state, last = taken.after, taken.after.t == replica.steps
         if c.check_every and (state.t % c.check_every == 0 or last):
             state = watched(replica, exchange, log, state)
         log.step(taken)
-        if state.t % (epoch * c.eval_every) == 0 and not last:
-            log.evaluate(state)
-        if state.t % (epoch * c.checkpoint_every) == 0 or last or taken.stop:
-            if not np.isfinite(state.theta).all():
-                raise diverged(replica, state.t - 1, "a weight is not finite after it")
-            log.checkpoint(state)
+        settle(replica, log, state, bool(taken.stop))
         if taken.stop and not last:
             raise Stopped(taken.stop, state.t)
     return state
 
 
-def resumed(replica: Replica, run: Run) -> tuple[Any, int, list[str]]:
-    """The state after the last whole record of a run, where that ends, and what there is to say of it."""
+def settle(replica: Replica, log: Log, state: Any, stop: bool = False) -> None:
+    """What is due after a step: an evaluation, a checkpoint."""
+    c, epoch, last = replica.config, replica.steps_per_epoch, state.t == replica.steps
+    evaluation = state.t % (epoch * c.eval_every) == 0 or last
+    checkpoint = state.t % (epoch * c.checkpoint_every) == 0 or last or stop
+    if (evaluation or checkpoint) and not np.isfinite(state.theta).all():
+        raise diverged(replica, state.t - 1, "a weight is not finite after it")
+    if evaluation:
+        log.evaluate(state)
+    if checkpoint:
+        log.checkpoint(state)
+
+
+class Resumed(NamedTuple):
+    """Where a run is gone on from: the state, the journal's end, its losses, and what there is to say."""
+
+    state: Any
+    end: int
+    losses: list[float]
+    said: list[str]
+
+
+def resumed(replica: Replica, run: Run) -> Resumed:
+    """The state after the last whole record of a run."""
     journal, said = runs.journal_of(run, replica.config), []
-    steps = sum(1 for _ in journal.records())
+    losses = [float(record.numbers[:, -1].mean()) for record in journal.records()]
     if journal.torn:
         said.append(
-            f"{run.journal} ended in the middle of step {steps}: the torn record of {journal.torn} bytes is cut"
+            f"{run.journal} ended in the middle of step {journal.steps}: the torn record of {journal.torn} bytes is cut"
         )
-    state, wrong = runs.newest(run, replica.config.digest, steps)
+    state, wrong = runs.newest(run, replica.config.digest, journal.steps)
     state = state or replica.start()
     for record in journal.records():
         if record.t >= state.t:
             state = replica.repeat(state, record)
-    return state, journal.end, [*said, *wrong]
+    return Resumed(state, journal.end, losses, [*said, *wrong])
