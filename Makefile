@@ -16,7 +16,10 @@ RANKS ?= 16
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
-test: lint unit coverage conformance test-ft
+# The two long parts side by side: one is compiled and uses threads now and then, the other is plain Python.
+test: lint
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit coverage
+	+$(MAKE) --no-print-directory conformance test-ft
 
 # What a run needs, and then what the developers of the package need too.
 $(RUNS): pyproject.toml

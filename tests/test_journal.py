@@ -1,0 +1,259 @@
+"""The journal of a run: every place where it can be cut, every byte that can change, and a disk that is full."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rbd_ref.files import RunError
+from rbd_ref.journal import HEAD, MAGIC, START, Journal, Record, Writer, encoded
+from tools import bits
+
+DIGEST = bytes(range(32)).hex()
+SHAPES = [(2, 3), (1, 1), (3, 2), (2, 2)]
+BOUNDS = [START, *(START + end for end in itertools.accumulate(24 + 4 * r * c + 4 for r, c in SHAPES))]
+
+shapes = st.tuples(st.integers(0, 4), st.integers(0, 5))
+numbers = hnp.arrays(np.uint32, shapes).map(lambda words: words.view(np.float32))  # any bits at all
+
+
+def some(t: int) -> np.ndarray:
+    return np.random.default_rng(t).standard_normal(SHAPES[t], dtype=np.float32)
+
+
+def written(path: Path, records: list[np.ndarray], digest: str = DIGEST) -> Path:
+    writer = Writer.create(path, digest)
+    for t, record in enumerate(records):
+        writer.append(t, record)
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A small journal of four steps."""
+    return written(tmp_path / "journal.rbd", [some(t) for t in range(4)])
+
+
+def same(found: list[Record], expected: list[np.ndarray]) -> bool:
+    return [record.t for record in found] == list(range(len(expected))) and all(
+        record.numbers.shape == numbers.shape and np.array_equal(bits(record.numbers), bits(numbers))
+        for record, numbers in zip(found, expected, strict=True)
+    )
+
+
+def read(path: Path) -> tuple[list[Record], str]:
+    """All records up to the end or to the first that is damaged, and what is said of that."""
+    found: list[Record] = []
+    try:
+        for record in Journal(path, DIGEST).records():
+            found.append(record)
+    except RunError as error:
+        return found, str(error)
+    return found, ""
+
+
+def torn(path: Path) -> int:
+    journal = Journal(path, DIGEST)
+    list(journal.records())
+    return journal.torn
+
+
+@given(st.lists(numbers, max_size=5), st.integers(0, 5))
+def test_what_is_written_is_read(records: list[np.ndarray], pause: int) -> None:
+    """To the bit, by one writer or by two, one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder) / "j", records[:pause])
+        writer = Writer.go_on(path, path.stat().st_size)
+        for t, record in enumerate(records[pause:], start=len(records[:pause])):
+            writer.append(t, record)
+        writer.sync()
+        writer.close()
+        journal = Journal(path, DIGEST)
+        for _ in range(2):  # as often as one likes
+            assert same(list(journal.records()), records)
+            assert (journal.torn, journal.end) == (0, path.stat().st_size)
+
+
+def test_the_format_is_that_of_the_docstring(tmp_path: Path) -> None:
+    """Written out here once more, without the module's help."""
+    rows = np.array([[1.5, -2.0, 0.25], [3.0, -0.0, 1e-45]], dtype=np.float32)
+    head = b"STEP" + struct.pack("<QII", 0, 2, 3)
+    body = struct.pack("<6f", *rows.ravel().tolist())
+    whole = b"RBDJRNL1" + bytes.fromhex(DIGEST) + head + struct.pack("<I", zlib.crc32(head)) + body
+    path = written(tmp_path / "j", [rows])
+    assert path.read_bytes() == whole + struct.pack("<I", zlib.crc32(body))
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(np.float64)])
+def test_memory_in_another_order(path: Path, change: object) -> None:
+    assert encoded(0, change(some(0))) == encoded(0, some(0))  # type: ignore[operator]
+
+
+def test_every_place_to_cut_it(path: Path) -> None:
+    """The records before the cut survive, the rest is torn; to go on there leaves a whole journal again."""
+    whole = path.read_bytes()
+    assert len(whole) == BOUNDS[-1]
+    for cut in range(START, len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        count = sum(bound <= cut for bound in BOUNDS) - 1
+        found, said = read(path)
+        assert said == ""
+        assert same(found, [some(t) for t in range(count)])
+        assert torn(path) == cut - BOUNDS[count]
+        writer = Writer.go_on(path, BOUNDS[count])
+        for t in range(count, len(SHAPES)):
+            writer.append(t, some(t))
+        writer.close()
+        assert path.read_bytes() == whole
+
+
+def test_every_place_to_cut_its_beginning(path: Path) -> None:
+    whole = path.read_bytes()
+    for cut in range(START):
+        path.write_bytes(whole[:cut])
+        assert "is no journal" in read(path)[1]
+
+
+def expected_of(place: int) -> tuple[int, str]:
+    """How many records are still read when the byte at this place has changed, and what has to be said."""
+    if place < len(MAGIC):
+        return 0, "is no journal: it does not begin with RBDJRNL1"
+    if place < START:
+        return 0, "is the journal of another configuration"
+    t = sum(bound <= place for bound in BOUNDS) - 1
+    if t == len(SHAPES) - 1 and place >= BOUNDS[t] + HEAD.size:
+        return t, ""
+    return t, f"is damaged at step {t}, offset {BOUNDS[t]}: "
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_every_byte_that_changes(path: Path, mask: int) -> None:
+    """It is named by step and place, or is in the numbers of the last record, which are then torn."""
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= mask
+        path.write_bytes(changed)
+        found, said = read(path)
+        count, words = expected_of(place)
+        assert same(found, [some(t) for t in range(count)])
+        assert words in said
+        assert "\n" not in said
+        assert bool(said) == bool(words)
+        if not words:
+            assert torn(path) == BOUNDS[-1] - BOUNDS[-2]
+        assert path.read_bytes() == changed  # a reader changes nothing
+
+
+def test_the_way_out_that_is_named(path: Path) -> None:
+    """What the sentence says to do about a damaged record leaves the records before it."""
+    changed = bytearray(path.read_bytes())
+    changed[BOUNDS[2] + 30] ^= 4
+    path.write_bytes(changed)
+    sentence = read(path)[1]
+    assert f"`truncate -s {BOUNDS[2]} {path}`" in sentence
+    os.truncate(path, BOUNDS[2])
+    assert same(read(path)[0], [some(0), some(1)])
+    assert torn(path) == 0
+
+
+@pytest.mark.parametrize("order", [(1,), (0, 0), (0, 2), (0, 2, 1), (0, 1, 2**32 + 2)])
+def test_whole_records_in_the_wrong_place(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Checksums are right, but a step is missing, doubled or out of order."""
+    path, first = written(tmp_path / "j", []), next(t for t, step in enumerate(order) if t != step)
+    path.write_bytes(path.read_bytes() + b"".join(encoded(step, some(0)) for step in order))
+    found, said = read(path)
+    assert len(found) == first
+    assert f"is damaged at step {first}, offset {START + first * len(encoded(0, some(0)))}: " in said
+
+
+def test_a_head_that_promises_more_than_there_is(path: Path) -> None:
+    """It is torn, as if the disk had taken the head only; no memory is asked for that the numbers would need."""
+    fields = struct.pack("<4sQII", b"STEP", 4, 2**31, 2**31 - 1)
+    with path.open("ab") as file:
+        file.write(fields + struct.pack("<I", zlib.crc32(fields)) + b"1234")
+    assert len(read(path)[0]) == 4
+    assert torn(path) == HEAD.size + 4
+
+
+@pytest.mark.parametrize("content", [b"", b"RBDJRNL1", b"RBDJRNL2" + bytes(40), b"<html>" * 20, bytes(100)])
+def test_what_is_no_journal(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "j").write_bytes(content)
+    assert f"{tmp_path / 'j'} is no journal: it does not begin with RBDJRNL1" in read(tmp_path / "j")[1]
+
+
+def test_another_configuration(tmp_path: Path) -> None:
+    """Only who says which configuration is expected is refused."""
+    path = written(tmp_path / "j", [some(0)], digest="00" * 32)
+    assert "is the journal of another configuration, expected that of config.toml" in read(path)[1]
+    assert len(list(Journal(path).records())) == 1
+
+
+def test_files_that_are_not_there(tmp_path: Path, path: Path) -> None:
+    for call in (
+        lambda: Journal(tmp_path / "no"),
+        lambda: Writer.go_on(tmp_path / "no", 40),
+        lambda: Journal(tmp_path),
+    ):
+        with pytest.raises(RunError, match=r"(No such file|Is a directory)"):
+            call()
+    whole = path.read_bytes()
+    with pytest.raises(RunError, match="cannot be made \\(File exists\\)"):
+        Writer.create(path, DIGEST)
+    assert path.read_bytes() == whole
+
+
+# A full disk.
+
+
+@contextmanager
+def room_until(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond `size` bytes: a write is cut short there, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_takes_the_record_back(path: Path) -> None:
+    """Whatever part of it found room; when there is more, the journal goes on as if nothing had been."""
+    whole, record = path.read_bytes(), encoded(4, some(0))
+    for room in range(len(record)):
+        path.write_bytes(whole)
+        writer = Writer.go_on(path, len(whole))
+        with pytest.raises(RunError) as caught, room_until(len(whole) + room):
+            writer.append(4, some(0))
+        assert f"{path} cannot be written (File too large), expected a folder with room" in str(caught.value)
+        assert path.read_bytes() == whole
+        writer.append(4, some(0))
+        writer.close()
+        assert path.read_bytes() == whole + record
+
+
+def test_a_disk_that_takes_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a record follows its beginning, once."""
+    whole, write = written(tmp_path / "whole", [some(0), some(1)]), os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:7]))
+    assert written(tmp_path / "j", [some(0), some(1)]).read_bytes() == whole.read_bytes()
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot be written"), room_until(10):
+        Writer.create(tmp_path / "j", DIGEST)
+    assert (tmp_path / "j").read_bytes() == b""
