@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -30,11 +31,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("rbd_ref-*.whl"))
 
 
+def folders(below: str) -> set[str]:
+    """The packages in a folder."""
+    return {path.parent.name for path in (ROOT / below).glob("*/__init__.py")}
+
+
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    tracked = run("git", "ls-files", "rbd_ref", folder=ROOT).split() if (ROOT / ".git").exists() else []
-    assert {name for name in names if ".dist-info/" not in name} >= set(tracked)
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"rbd_ref"}
+    tracked = (
+        run("git", "ls-files", "rbd_ref", "mpi", "backends", folder=ROOT).split() if (ROOT / ".git").exists() else []
+    )
+    packed = {re.sub("^(mpi|backends)/", "", name) for name in tracked}
+    assert {name for name in names if ".dist-info/" not in name} >= packed
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"rbd_ref"} | folders("mpi") | folders("backends")
     assert "rbd_ref/py.typed" in names
     assert "rbd_ref/conformance/vectors/v1/directions.json" in names
 
