@@ -231,7 +231,11 @@ def to_toml(config: Config) -> str:
     """All settings as TOML, a line each."""
     lines = ["# A run of rbd_ref.train: `python -m rbd_ref.train --config THIS` gives the same weights to the bit."]
     for name, value in asdict(config).items():
-        text = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        text = (
+            repr(value)
+            if isinstance(value, float)
+            else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        )
         lines.append(f"{name} = {text}")
     return "\n".join(lines) + "\n"
 
