@@ -71,6 +71,17 @@ class Basis:
         finite("the projection of g", a)
         return a
 
+    def project_part(self, g: ArrayLike, step: int, worker: int, directions: slice) -> Vector:
+        """The coefficients of some directions of `project`, to the bit.
+
+        A backend may have a `project_part` that does only their work; otherwise they are cut from the whole.
+        """
+        draw, gradient = self.draw(step, worker), vector("g", g, self.plan.D)
+        own: Callable[..., Vector] | None = getattr(self.backend, "project_part", None)
+        a = own(draw, gradient, directions) if own else self.backend.project(draw, gradient)[directions]
+        finite("the projection of g", a)
+        return a
+
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Vector:
         """u = sum_i a_i phi_i: the update of the coefficients a, float32 of length plan.D, the same bits everywhere."""
         return self.backend.reconstruct(self.draw(step, worker), vector("a", a, self.plan.d))

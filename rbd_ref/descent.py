@@ -264,7 +264,7 @@ def _coefficients(relation: Relation, settings: Settings) -> Callable[[Vector, i
         if relation.mode == "independent" and not settings.transforms:
             return basis.descend(g, draw, worker)
         part = relation.part(worker)
-        a = basis.project(g, draw, relation.of(worker))[part]
+        a = basis.project_part(g, draw, relation.of(worker), part)
         if settings.transforms:
             a = transform(a * scale[part]) / scale[part]
         return relation.sent(a), EMPTY

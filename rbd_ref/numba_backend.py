@@ -97,6 +97,16 @@ class NumbaBackend:
                 operations.project_kernel(draw.family.law, draw.keys, plan.layout, plan.owners, draw.divisors, g, a)
         return a
 
+    def project_part(self, draw: Draw, g: Vector, directions: slice) -> Vector:
+        """Some of the coefficients of `project`."""
+        if draw.family.name == "srht":
+            return self.project(draw, g)[directions]
+        plan, owners = draw.plan, draw.plan.owners[directions]
+        a, layout = np.empty(owners.size, dtype=F32), Layout(plan.layout.bounds, plan.layout.offsets - directions.start)
+        with running(plan.entries * owners.size // plan.d):
+            operations.project_kernel(draw.family.law, draw.keys, layout, owners, draw.divisors, g, a)
+        return a
+
     def reconstruct(self, draw: Draw, a: Vector) -> Vector:
         """`operations.reconstruct_dense`, to the bit."""
         plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)

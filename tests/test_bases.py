@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rbd_ref as rbd
 from rbd_ref.backend import Capabilities
 from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.operations import Draw
+from strategies import bases, vector
 from tools import bits
 
 PLAN = rbd.compartments.even(40, k=4, d=3)
@@ -115,3 +119,20 @@ def test_what_a_backend_does_not_declare_is_refused_before_it_is_asked() -> None
     with pytest.raises(ValueError, match="backend numba has no normalize 'unit', expected one of none"):
         rbd.Basis(PLAN, family="uniform", backend=FewerFamilies())
     assert rbd.Basis(PLAN, family="uniform", normalize="none", backend=FewerFamilies()).plan is PLAN
+
+
+@given(bases(), st.data())
+def test_parts_of_project_and_reconstruct_have_the_bits_of_the_whole(draw: Draw, data: st.DataObject) -> None:
+    basis = rbd.Basis(draw.plan, draw.seed, str(draw.family), draw.normalize)
+    g, a = vector(1, draw.plan.D), vector(2, draw.plan.d)
+    first = data.draw(st.integers(0, draw.plan.d - 1))
+    chosen = slice(first, data.draw(st.integers(first + 1, draw.plan.d)))
+    part = basis.project_part(g, draw.step, draw.worker, chosen)
+    assert np.array_equal(bits(part), bits(basis.project(g, draw.step, draw.worker)[chosen]))
+    n = data.draw(st.integers(1, 5))
+    parts = [basis.reconstruct_part(a, draw.step, draw.worker, k, n) for k in range(n)]
+    ends = [start + values.size for start, values in parts]
+    assert [start for start, _ in parts] == [0, *ends[:-1]]
+    assert np.array_equal(
+        bits(np.concatenate([u for _, u in parts])), bits(basis.reconstruct(a, draw.step, draw.worker))
+    )
