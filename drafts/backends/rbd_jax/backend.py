@@ -1,0 +1,203 @@
+"""`JaxBackend`: the programs of this package behind the backend protocol.
+
+A compartment's vectors are padded to a bucket and given to XLA; d directions go in calls of a fixed number. JAX is
+imported when a backend is made, so that without it there is one sentence and not a traceback. JAX's configuration is
+left alone: float64 is not needed.
+May import: numpy, rbd_ref's protocol, and jax through the package's other modules. Tests: tests/test_jax_backend.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbd_ref.backend import Capabilities
+from rbd_ref.distributions import F32, Vector, window_starts
+from rbd_ref.hadamard import padded
+from rbd_ref.networks import Network
+from rbd_ref.operations import Draw
+from rbd_ref.prng import Words
+
+KINDS = {"rademacher": "bits", "bernoulli-graphcore": "bits"}  # other families are their own kind
+WORD = np.uint32
+
+
+def fitted(x: Vector, length: int) -> Vector:
+    """x with zeros behind it."""
+    longer = np.zeros(length, dtype=F32)
+    longer[: x.size] = x
+    return longer
+
+
+@dataclass(frozen=True)
+class Compartment:
+    """One compartment of a draw: where its elements and coefficients are, and its family's arguments."""
+
+    draw: Draw
+    k: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.draw.plan.sizes[self.k]
+
+    @property
+    def d(self) -> int:
+        """Number of directions."""
+        return self.draw.plan.dims[self.k]
+
+    @property
+    def kind(self) -> str:
+        """The family, or `bits` for two that differ only in their entries."""
+        return KINDS.get(self.draw.family.name, self.draw.family.name)
+
+    @property
+    def divisor(self) -> np.float32:
+        """N, or 0 for each direction's own square."""
+        return F32(self.draw.divisors[self.k])
+
+    @cached_property
+    def windows(self) -> int:
+        """The number of windows of `sparse`, and 1 elsewhere."""
+        window = self.draw.family.window
+        return window_starts(self.size, window).size - 1 if window else 1
+
+    @property
+    def law(self) -> dict[str, Any]:
+        """The fields of `families.Law`."""
+        shift = F32(0.5) if self.draw.family.name == "bernoulli-graphcore" else F32(0)
+        length, longer = divmod(self.size, self.windows)
+        numbers = {"windows": WORD(self.windows), "length": WORD(length), "longer": WORD(longer)}
+        entries = {"clear": F32(1) - shift, "set_": F32(-1) - shift}
+        return {"key": self.draw.keys[:, self.k], "zero": WORD(0)} | entries | numbers
+
+
+def compartments(draw: Draw) -> Iterator[Compartment]:
+    """First to last."""
+    return (Compartment(draw, k) for k in range(draw.plan.K))
+
+
+class JaxBackend:
+    """Bases by XLA on whatever device JAX has by default; checked on CPUs."""
+
+    name: ClassVar[str] = "jax"
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def __init__(self) -> None:
+        try:
+            from rbd_jax import families, hadamard, networks, sweep
+        except ImportError as error:
+            raise ImportError(f"JAX is missing ({error}), pip install 'rbd-ref[jax]' brings it") from error
+        self._families, self._hadamard, self._networks, self._sweep = families, hadamard, networks, sweep
+
+    def words(self, key: Words, counter: Words) -> Words:
+        """Threefry of each column, padded to a bucket."""
+        n = counter.shape[1]
+        longer = np.zeros((2, self._sweep.bucket(n)), dtype=np.uint32)
+        longer[:, :n] = counter
+        return np.array(self._sweep.words(key, longer))[:, :n].copy()
+
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+        """Each row is the update of one coefficient of 1, alone."""
+        phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
+        for row, index in zip(phi, indices, strict=True):
+            k, i = draw.plan.locate(index)
+            row[draw.plan.elements(k)] = self._direction(Compartment(draw, k), i)
+        return phi
+
+    def project(self, draw: Draw, g: Vector) -> Vector:
+        """a_i = <phi_i, g> / N_i."""
+        return self._run(draw, g, None, rebuild=False)[0]
+
+    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+        """u = sum_i a_i phi_i, from i = 0 up."""
+        return self._run(draw, None, a, rebuild=True)[1]
+
+    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+        """(a, u) of `project` and `reconstruct`, each direction made once."""
+        return self._run(draw, g, None, rebuild=True)
+
+    def set_threads(self, n: int) -> int:
+        """XLA starts its threads with the process, as many as NPROC says or as there are processors, and no call
+        changes that: nothing happens, and the result is that number. It changes no bit."""
+        given = os.environ.get("NPROC", "")
+        return int(given) if given.isdecimal() and int(given) > 0 else len(os.sched_getaffinity(0))
+
+    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: NDArray[Any]) -> tuple[float, Vector]:
+        """`rbd_ref.networks.loss_and_gradient` by `jax.grad`."""
+        value, gradient = self._networks.value_and_gradient(network, theta, x, y.astype(np.int32))
+        return float(value), np.array(gradient)
+
+    def _run(self, draw: Draw, g: Vector | None, a: Vector | None, rebuild: bool) -> tuple[Vector, Vector]:
+        """Compartment after compartment: coefficients of g, or else those given, and their update if asked for."""
+        plan = draw.plan
+        found, u = np.zeros(plan.d, dtype=F32), np.zeros(plan.D, dtype=F32)
+        for part in compartments(draw):
+            here, there = plan.elements(part.k), plan.directions(part.k)
+            work = self._structured if part.kind == "srht" else self._swept
+            coefficients, update = work(part, None if g is None else g[here], None if a is None else a[there], rebuild)
+            found[there], u[here] = coefficients, update
+        return found, u
+
+    def _law(self, part: Compartment) -> Any:
+        """The compartment's arguments as XLA's programs take them."""
+        return self._families.Law(**part.law)
+
+    def _swept(self, part: Compartment, g: Vector | None, a: Vector | None, rebuild: bool) -> tuple[Vector, Vector]:
+        """All directions of a compartment, a chunk after the other."""
+        chunk, pieces = self._sweep.CHUNK, []
+        update = self._vector(part, np.empty(0, dtype=F32))
+        vector = update if g is None else self._vector(part, g)
+        for first in range(0, part.d, chunk):
+            count = min(chunk, part.d - first)
+            given = fitted(np.empty(0, dtype=F32) if a is None else a[first : first + count], chunk)
+            coefficients, update = self._call(part, first, count, vector, given, update, (g is not None, rebuild))
+            pieces.append(coefficients)
+        return np.concatenate(pieces)[: part.d], np.asarray(update).view(F32)[: part.size]
+
+    def _vector(self, part: Compartment, x: Vector) -> Any:
+        """x on the device, padded to the bucket of the compartment, as pairs where the family comes in pairs."""
+        longer = fitted(x, self._sweep.bucket(part.size))
+        pairs = part.kind in ("normal", "uniform")
+        return self._sweep.on_device(longer.view(np.complex64) if pairs else longer)
+
+    def _call(
+        self, part: Compartment, first: int, count: int, g: Any, a: Vector, u: Any, flags: tuple[bool, bool]
+    ) -> tuple[Any, Any]:
+        """One call of the compiled sweep; `flags` are measure and rebuild."""
+        blocks = self._sweep.bucket(part.windows) // 2 if part.kind == "sparse" else 0
+        wanted = self._sweep.Wanted(WORD(first), np.int32(count), WORD(part.size), part.divisor, *flags)
+        a, u = self._sweep.sweep(part.kind, blocks, self._law(part), wanted, g, a, u)
+        return a, u
+
+    def _direction(self, part: Compartment, i: int) -> Vector:
+        """phi_i over its compartment."""
+        if part.kind == "srht":
+            unit = np.zeros(part.d, dtype=F32)
+            unit[i] = 1
+            return self._structured(part, None, unit, True)[1]
+        zeros, one = self._vector(part, np.empty(0, dtype=F32)), fitted(np.ones(1, dtype=F32), self._sweep.CHUNK)
+        update = self._call(part, i, 1, zeros, one, zeros, (False, True))[1]
+        return np.asarray(update).view(F32)[: part.size]
+
+    def _structured(
+        self, part: Compartment, g: Vector | None, a: Vector | None, rebuild: bool
+    ) -> tuple[Vector, Vector]:
+        """All directions of `srht` by one transform, or two."""
+        n, law = padded(part.size), self._law(part)
+        length = self._sweep.bucket(n)
+        rows = self._hadamard.chosen(length, law.key, WORD(n), np.int32(part.d))
+        mask = np.asarray(rows)
+        if g is None:
+            placed: Any = np.zeros(length, dtype=F32)
+            placed[mask] = a
+        else:
+            placed = self._hadamard.analyse(law, rows, part.divisor, fitted(g, length))
+        update = self._hadamard.synthesise(law, placed) if rebuild else np.zeros(length, dtype=F32)
+        return np.asarray(placed)[mask], np.asarray(update)[: part.size]

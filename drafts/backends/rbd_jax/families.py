@@ -1,0 +1,157 @@
+"""Words, and how they become the entries of one direction: the families but `srht`, as programs for XLA.
+
+XLA computes a result of two arrays twice, once for each. So the two elements of a block of `normal` or `uniform` are
+the parts of one complex number: a vector of n / 2 such pairs is, in memory, the vector of n floats. Nothing is ever
+multiplied as a complex number.
+Specification: docs/specification.md, sections 1 and 4.
+May import: jax, rounding, rbd_ref's constants. Tests: tests/test_jax_backend.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rbd_jax.rounding import Array, as_floats, as_words, product, stored, tree_sum
+from rbd_ref.distributions import (
+    C1,
+    C2,
+    C3,
+    LARGEST,
+    MIDDLE,
+    ONE,
+    Q0,
+    Q1,
+    Q2,
+    Q3,
+    Q4,
+    Q5,
+    S0,
+    S1,
+    S2,
+    STEP_22,
+    STEP_23,
+    STEP_24,
+    THRESHOLD,
+    TWO_LN_2,
+)
+from rbd_ref.prng import PARITY, ROTATIONS
+
+PAIR, BITS = 2, 64  # elements that a block of two words gives
+Word = np.uint32
+
+
+class Law(NamedTuple):
+    """What the entries of a compartment's directions depend on, beside their number; none of it makes XLA compile anew.
+
+    `zero` is the word of `rounding.product`; `clear` and `set_` are the entries that bits stand for; of the `windows`
+    of `sparse` the first `longer` have `length` + 1 elements and the others `length`.
+    """
+
+    key: Any
+    zero: Any
+    clear: Any
+    set_: Any
+    windows: Any
+    length: Any
+    longer: Any
+
+
+def rotate(x: Array, r: int) -> Array:
+    """x rotated left by r bits."""
+    return (x << Word(r)) | (x >> Word(32 - r))
+
+
+def threefry(key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """Threefry2x32 with 20 rounds."""
+    keys = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
+    x0, x1 = x0 + keys[0], x1 + keys[1]
+    for group in range(5):
+        for r in ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = rotate(x1, r) ^ x0
+        x0 = x0 + keys[(group + 1) % 3]
+        x1 = x1 + keys[(group + 2) % 3] + Word(group + 1)
+    return x0, x1
+
+
+def block_words(key: Array, i: Array, blocks: int) -> tuple[Array, Array]:
+    """Both words of the blocks 0, 1, ... of direction i."""
+    block = jnp.arange(blocks, dtype=jnp.uint32)
+    return threefry(key, jnp.full_like(block, i), block)
+
+
+def word_vector(key: Array, i: Array, blocks: int) -> Array:
+    """The words of direction i one after the other, written to memory so that nothing computes them twice."""
+    return stored(jnp.stack(block_words(key, i, blocks), axis=1)).reshape(-1)
+
+
+def radius(x0: Array, zero: Array) -> Array:
+    """sqrt(-2 ln u); the exponent is read from the bits of the float."""
+    v = jnp.minimum(x0 >> Word(1) | Word(1), Word(LARGEST)).astype(jnp.int32)
+    i = lax.bitcast_convert_type(v.astype(jnp.float32), jnp.int32)
+    e = (i - THRESHOLD) >> 23
+    z = lax.bitcast_convert_type(i - (e << 23), jnp.float32) - ONE
+    q = jnp.full_like(z, Q5)
+    for constant in (Q4, Q3, Q2, Q1, Q0):
+        q = product(q, z, zero) + constant
+    return jnp.sqrt(product(q, z, zero) + product((31 - e).astype(jnp.float32), TWO_LN_2, zero))
+
+
+def normal(law: Law, i: Array, blocks: int) -> Array:
+    """Box-Muller pairs of direction i."""
+    x0, x1 = block_words(law.key, i, blocks)
+    k = (x1 >> Word(7) & Word(0x7FFFFE) | Word(1)).astype(jnp.int32)
+    f = k.astype(jnp.float32) * STEP_22 - ONE
+    w = f * f
+    sine = (product(product(w, S2, law.zero) + S1, w, law.zero) + S0) * f
+    cosine = product(product(product(w, C3, law.zero) + C2, w, law.zero) + C1, w, law.zero) + ONE
+    r = radius(x0, law.zero)
+    a, b = as_floats(as_words(r * cosine) ^ (x1 & Word(0x80000000))), r * sine
+    swap = (x1 & Word(0x40000000)) != 0
+    return lax.complex(jnp.where(swap, b, a), jnp.where(swap, a, b))
+
+
+def uniform_value(x: Array) -> Array:
+    """An odd multiple of 2^-24 in (-1, 1), exact."""
+    return ((x >> Word(8)).astype(jnp.int32).astype(jnp.float32) - MIDDLE) * STEP_23 + STEP_24
+
+
+def uniform(law: Law, i: Array, blocks: int) -> Array:
+    """Pairs of direction i."""
+    x0, x1 = block_words(law.key, i, blocks)
+    return lax.complex(uniform_value(x0), uniform_value(x1))
+
+
+def bits(law: Law, i: Array, blocks: int) -> Array:
+    """`clear` or `set_` as each bit of direction i is, 64 of a block."""
+    places = jnp.arange(32, dtype=jnp.uint32)
+    odd = word_vector(law.key, i, blocks)[:, None] >> places & Word(1)
+    return jnp.where(odd == 0, law.clear, law.set_).reshape(-1)
+
+
+def sparse(law: Law, i: Array, blocks: int) -> tuple[Array, Array]:
+    """Place and sign of each window's entry; windows that are not there have no place in any vector, and sign 0."""
+    x, v = word_vector(law.key, i, blocks), jnp.arange(2 * blocks, dtype=jnp.uint32)
+    scaled = (x >> Word(8)) * (law.length + (v < law.longer).astype(jnp.uint32))
+    place = v * law.length + jnp.minimum(v, law.longer) + (scaled >> Word(24))
+    sign = jnp.where((x & Word(1)) == 0, ONE, -ONE)
+    there = v < law.windows
+    return jnp.where(there, place, Word(2**32 - 1)), jnp.where(there, sign, np.float32(0))
+
+
+def dot(x: Array, y: Array, zero: Array) -> Array:
+    """sum_j x_j y_j of floats, or of pairs."""
+    if jnp.iscomplexobj(x):
+        return tree_sum(product(x.real, y.real, zero) + product(x.imag, y.imag, zero))
+    return tree_sum(product(x, y, zero))
+
+
+def add_multiple(a: Array, phi: Array, u: Array, zero: Array) -> Array:
+    """u + a phi of floats, or of pairs."""
+    if jnp.iscomplexobj(phi):
+        return u + lax.complex(product(a, phi.real, zero), product(a, phi.imag, zero))
+    return u + product(a, phi, zero)

@@ -1,0 +1,70 @@
+"""The family `srht` as programs for XLA: which rows are drawn, and the transform under the signs.
+
+The vectors are as long as a power of two, which may be longer than the specification's n: zeros beyond n change no
+bit of the first n numbers. Rows are a mask over 0 .. n - 1, so that no shape depends on d.
+Specification: docs/specification.md, section 4.6. May import: jax, families, sweep. Tests: tests/test_jax_backend.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rbd_jax.families import BITS, Law, Word, bits, word_vector
+from rbd_jax.rounding import Array, as_floats, product, stored
+from rbd_jax.sweep import flush
+from rbd_ref.hadamard import ROW_COUNTER, SIGN_COUNTER
+
+NEVER = Word(2**32 - 1)
+
+
+def smallest(x: Array, k: Array, width: int) -> Array:
+    """The k-th smallest of numbers of `width` bits, k from 1: the largest number that fewer than k are below."""
+
+    def body(t: Array, limit: Array) -> Array:
+        trial = limit | Word(1) << (Word(width - 1) - t.astype(jnp.uint32))
+        return jnp.where(jnp.sum(x < trial, dtype=jnp.int32) < k, trial, limit)
+
+    return lax.fori_loop(0, width, body, jnp.uint32(0))
+
+
+@partial(jax.jit, static_argnums=0)
+def chosen(length: int, key: Array, n: Array, d: Array) -> Array:
+    """Whether each row is among those with the d smallest words of n, the lower row first among equal words."""
+    row = jnp.arange(length, dtype=jnp.uint32)
+    word = stored(jnp.where(row < n, word_vector(key, Word(ROW_COUNTER), length // 2), NEVER))
+    limit = smallest(word, d, 32)
+    missing = d - jnp.sum(word < limit, dtype=jnp.int32)
+    last = smallest(jnp.where(word == limit, row, Word(length)), missing, length.bit_length())
+    return (word < limit) | ((word == limit) & (row <= last))
+
+
+def transform(x: Array) -> Array:
+    """H x: each turn does the level of the lowest bit of the places and then makes it the highest."""
+
+    def turn(_: Array, y: Array) -> Array:
+        return jnp.concatenate([y[0::2] + y[1::2], y[0::2] - y[1::2]])
+
+    return lax.fori_loop(0, x.size.bit_length() - 1, turn, x)
+
+
+def signed(law: Law, x: Array) -> Array:
+    """s_j x_j."""
+    signs = stored(bits(law, np.uint32(SIGN_COUNTER), x.size // BITS))
+    return product(signs, x, law.zero)
+
+
+@jax.jit
+def analyse(law: Law, rows: Array, divisor: Array, g: Array) -> Array:
+    """The coefficients of the chosen rows, each at its row, and zeros elsewhere."""
+    return jnp.where(rows, flush(transform(signed(law, g)) / divisor), jnp.float32(0))
+
+
+@jax.jit
+def synthesise(law: Law, z: Array) -> Array:
+    """u of the coefficients at their rows. The sum with zero leaves no -0; XLA would drop it, were zero known."""
+    return as_floats(law.zero) + signed(law, transform(flush(z)))

@@ -1,0 +1,132 @@
+"""The backend `torch`: the operations of rbd_torch behind the protocol of rbd_ref, NumPy arrays in and out.
+
+    RBD_TORCH_DEVICE     cpu (default), cuda, cuda:1, mps, or whatever else torch calls a device
+    RBD_TORCH_COMPILE    1 compiles the generator, once for a machine: the same bits, sooner
+
+torch is imported when a backend is made, not before. Then this module keeps what it imported in the instance.
+May import: numpy, rbd_ref, and rbd_torch within functions. Tests: tests/test_torch_backend.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbd_ref.backend import Capabilities
+from rbd_ref.distributions import Vector
+from rbd_ref.networks import Labels, Network
+from rbd_ref.operations import Draw, flush
+from rbd_ref.prng import Words
+
+SWITCHES = {"": False, "0": False, "1": True}
+
+
+def import_torch() -> Any:
+    """torch, or one sentence that tells how to get it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"torch is not there ({error}), expected it: pip install 'rbd-ref[torch]'") from error
+    return torch
+
+
+def device_of(torch: Any, name: str) -> Any:
+    """The device of this name, if torch can use it."""
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise RuntimeError(
+            f"RBD_TORCH_DEVICE is {name!r}, expected a device that torch can use here, as cpu is ({reason}): "
+            "name another or install a build of torch for it"
+        ) from error
+
+
+def switch(name: str) -> bool:
+    """Whether an environment variable is 1; 0 and nothing are no."""
+    value = os.environ.get(name, "")
+    if value not in SWITCHES:
+        raise RuntimeError(f"{name} is {value!r}, expected 0 or 1: set one of them")
+    return SWITCHES[value]
+
+
+def compiled(makers: Any, device: Any) -> Any:
+    """What `makers.compiled` gives, if torch can compile."""
+    try:
+        return makers.compiled(device)
+    except Exception as error:  # whatever a compiler may meet
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise RuntimeError(
+            f"RBD_TORCH_COMPILE is 1 and torch.compile fails here ({reason}), expected a C++ compiler that torch can "
+            "use: install one, or set it to 0"
+        ) from error
+
+
+class TorchBackend:
+    """Any device, any number of threads, plain or compiled: always the same directions and updates."""
+
+    name: ClassVar[str] = "torch"
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def __init__(self) -> None:
+        self.torch = import_torch()
+        from rbd_torch import makers, networks, operations
+
+        self.device = device_of(self.torch, os.environ.get("RBD_TORCH_DEVICE", "cpu"))
+        self.operations, self.networks = operations, networks
+        self.makers = makers.Makers()
+        if switch("RBD_TORCH_COMPILE"):
+            self.makers = compiled(makers, self.device)
+
+    def _tensor(self, x: NDArray[Any]) -> Any:
+        """A copy on the device, words as int32."""
+        contiguous = np.ascontiguousarray(x)
+        return self.torch.tensor(contiguous.view(np.int32) if x.dtype == np.uint32 else contiguous, device=self.device)
+
+    def words(self, key: Words, counter: Words) -> Words:
+        """threefry2x32 of each column of `counter`."""
+        x = self.makers.words(*self._tensor(key)[:, None], *self._tensor(counter))
+        found: Words = self.torch.stack(x).cpu().numpy().view(np.uint32)
+        return found
+
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+        """Chosen rows of phi, zero outside their compartment."""
+        with self.torch.no_grad():
+            return self.operations.directions(draw, self._tensor(draw.keys), self.makers, indices)
+
+    def _run(self, draw: Draw, a: Any, g: Vector | None, update: bool) -> tuple[Vector, Vector]:
+        """`operations.run`: g into a, if there is g, then a into the update, if it is asked for."""
+        u = self.torch.zeros(draw.plan.D, device=self.device) if update else None
+        with self.torch.no_grad():
+            gradient = None if g is None else self._tensor(g)
+            self.operations.run(draw, self._tensor(draw.keys), self.makers, a, gradient, u)
+        return a.cpu().numpy(), np.empty(0, np.float32) if u is None else u.cpu().numpy()
+
+    def project(self, draw: Draw, g: Vector) -> Vector:
+        """a_i = <phi_i, g> / N_i: the sum by a tree of float32, the upper half added to the lower until one is left."""
+        return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=False)[0]
+
+    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+        """u = sum_i a_i phi_i, to the bit."""
+        return self._run(draw, self._tensor(flush(a)), None, update=True)[1]
+
+    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+        """`project` and `reconstruct` with each direction made once."""
+        return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=True)
+
+    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: Labels) -> tuple[float, Vector]:
+        """The mean softmax cross entropy of a batch and its gradient (D), by torch's automatic differentiation."""
+        module = self.networks.module_of(network, self.device)
+        images = self._tensor(np.asarray(x, dtype=np.float32))
+        loss, g = self.networks.loss_and_gradient(module, self._tensor(theta), images, self._tensor(y))
+        return loss, g.cpu().numpy()
+
+    def set_threads(self, n: int) -> int:
+        """torch's threads, at most as many as there are processors."""
+        if n > 0:
+            self.torch.set_num_threads(min(n, os.cpu_count() or 1))
+        return int(self.torch.get_num_threads())

@@ -1,0 +1,53 @@
+"""Box-Muller on tensors, to the bit of the specification.
+
+No step is one that torch may fuse (`addcmul`, `add` of floats with `alpha`), and the square root is taken in float64,
+since torch's float32 root on the CPU is not correctly rounded. There is no `torch.where`, which on the CPU costs as
+much as thirty additions.
+Specification: docs/specification.md, section 4.1.
+May import: torch, words, rbd_ref.distributions (constants). Tests: tests/test_torch_backend.py.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rbd_ref import distributions as law
+from rbd_ref.distributions import LARGEST, THRESHOLD
+from rbd_torch.words import SIGN, Pair, shift_right
+
+Q5, Q4, Q3, Q2, Q1, Q0 = (float(q) for q in (law.Q5, law.Q4, law.Q3, law.Q2, law.Q1, law.Q0))
+S2, S1, S0, C3, C2, C1 = (float(c) for c in (law.S2, law.S1, law.S0, law.C3, law.C2, law.C1))
+TWO_LN_2 = float(law.TWO_LN_2)
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root of floats, correctly rounded: that of float64, rounded once more, is. A device without float64
+    has it taken on the CPU."""
+    if x.device.type == "mps":
+        return root(x.cpu()).to(x.device)
+    return x.double().sqrt_().float()
+
+
+def radius(x0: Tensor) -> Tensor:
+    """r = sqrt(-2 ln u): m, in [2/3, 4/3), and the exponent are read from the bits of the float."""
+    bits = shift_right(x0, 1).bitwise_or_(1).clamp_(max=LARGEST).float().view(torch.int32)
+    e = (bits - int(THRESHOLD)) >> 23
+    z = (bits - (e << 23)).view(torch.float32) - 1.0
+    q = z * Q5
+    for constant in (Q4, Q3, Q2, Q1, Q0):
+        q = q.add_(constant).mul_(z)
+    return root(q.add_((31 - e).float().mul_(TWO_LN_2)))
+
+
+def normal(x0: Tensor, x1: Tensor) -> Pair:
+    """Box-Muller: elements 2p and 2p + 1 from block p; bit 30 exchanges them by exclusive or of their bits."""
+    f = shift_right(x1, 7).bitwise_and_(0x7FFFFE).bitwise_or_(1).float().mul_(2.0**-22).sub_(1.0)
+    w = f * f
+    sine = (w * S2).add_(S1).mul_(w).add_(S0).mul_(f)
+    cosine = (w * C3).add_(C2).mul_(w).add_(C1).mul_(w).add_(1.0)
+    r = radius(x0)
+    a = cosine.mul_(r).view(torch.int32).bitwise_xor_(x1 & SIGN)
+    b = sine.mul_(r).view(torch.int32)
+    exchange = ((x1 << 1) >> 31).bitwise_and_(a ^ b)
+    return (a ^ exchange).view(torch.float32), (b ^ exchange).view(torch.float32)

@@ -1,0 +1,168 @@
+"""L3 to L5: steps on networks, trajectories of every method, and replicas on unlike backends.
+
+A backend may have `loss_and_gradient(network, theta, x, y)`, its own automatic differentiation; one that has none is
+given the reference's gradients. Those agree to a tolerance; what follows from the numbers that were sent, to the bit.
+May import: numpy, networks, descent, bases, journal, the suite. Tests: tests/test_broken_backends.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from rbd_ref import descent, networks
+from rbd_ref.backend import Backend
+from rbd_ref.bases import Basis
+from rbd_ref.compartments import by_layer, whole
+from rbd_ref.conformance.cases import pseudo_random, usual
+from rbd_ref.conformance.suite import check, check_families, expect, same_bits
+from rbd_ref.descent import EXCHANGES, METHODS, Method, Settings
+from rbd_ref.distributions import F32, Vector
+from rbd_ref.journal import Journal, Writer
+from rbd_ref.networks import Network
+from rbd_ref.numba_backend import NumbaBackend
+
+OF_GRADIENT = 1e-4  # of its length: what two ways of differentiating may differ by
+STEPS, TOGETHER, BATCH = 6, 50, 5
+NETWORKS = {"fc": (4, 4, 1), "cnn": (18, 18, 1), "mlp:12-7-3": (12,)}
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The loss of a network on batches that follow from step and worker; gradients are the backend's."""
+
+    network: Network
+    backend: Any
+
+    def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Vector, np.ndarray]:
+        """Images and classes."""
+        label = (t * 64 + worker) * 64 + (0 if offspring is None else offspring + 1)
+        shape = (BATCH, *self.network.input_shape)
+        x = pseudo_random(label, int(np.prod(shape))).reshape(shape)
+        return x, (np.arange(BATCH) * 7 + label) % self.network.classes
+
+    def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
+        """By the backend's own means, if it has some."""
+        own = getattr(self.backend, "loss_and_gradient", networks.loss_and_gradient)
+        loss, g = own(self.network, theta, *self.batch(t, worker))
+        return loss, g
+
+    def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
+        """The reference's."""
+        return networks.loss(self.network, theta, *self.batch(t, worker, offspring))
+
+
+def network_of(name: str) -> Network:
+    """A small one."""
+    return networks.make(name, NETWORKS[name], None if name.startswith("mlp") else 3)
+
+
+def family_of(backend: Backend) -> str:
+    """The family of checks that do not ask for one."""
+    declared = backend.capabilities.families
+    return "normal" if "normal" in declared else declared[0]
+
+
+@check("L3", "gradients of networks equal autograd's within 1e-4 of their length")
+def gradients(backend: Backend) -> None:
+    """fc, cnn and mlp, at the start and somewhere else."""
+    for name in NETWORKS:
+        network = network_of(name)
+        oracle, reference = Oracle(network, backend), Oracle(network, None)
+        for t in range(3):
+            theta = networks.initialise(network, 5) + F32(0.1 * t) * pseudo_random(t, network.D)
+            (loss, g), (expected, wanted) = oracle.gradient(theta, t, 1), reference.gradient(theta, t, 1)
+            expect(g.dtype == F32 and g.shape == wanted.shape, f"the gradient of {name} is {g.dtype} {g.shape}")
+            expect(abs(loss - expected) <= OF_GRADIENT * expected, f"the loss of {name} is {loss}, expected {expected}")
+            error = np.linalg.norm(g - wanted) / np.linalg.norm(wanted)
+            expect(bool(error <= OF_GRADIENT), f"the gradient of {name} is off by {error:.2g} of its length")
+
+
+@check_families("L3", "a step of rbd on a network: coefficients near, theta to the bit from the same coefficients")
+def step(backend: Backend, family: str) -> None:
+    """With layers as compartments."""
+    network = network_of("fc")
+    plan, settings = by_layer(network.sizes, d=9), Settings(0.5, workers=2)
+    mine = descent.rbd(Basis(plan, 3, family, usual(backend), backend), settings)
+    theirs = descent.rbd(Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
+    state = mine.init(networks.initialise(network, 3), 4)
+    found = [mine.look(Oracle(network, backend), state, w).numbers for w in (0, 1)]
+    wanted = [theirs.look(Oracle(network, None), state, w).numbers for w in (0, 1)]
+    for a, b in zip(found, wanted, strict=True):
+        error = np.linalg.norm(a - b) / np.linalg.norm(b)
+        expect(bool(error <= OF_GRADIENT), f"coefficients of {family} are off by {error:.2g} of their length")
+    after = [method.step(state, np.stack(found)).theta for method in (mine, theirs)]
+    same_bits(f"theta after a step of {family}", *after)
+
+
+def methods(backend: Backend, like: Backend, network: Network, workers: int) -> Iterator[Method]:
+    """Every method that sends coefficients, on `backend`, in a family and normalisation that `like` declares."""
+    basis = Basis(whole(network.D, d=10), 11, family_of(like), usual(like), backend)
+    for name in METHODS[1:]:
+        for exchange in EXCHANGES:
+            yield descent.make(name, basis, Settings(0.2, 0.5, 2, workers, exchange, transforms=("top:6",)))
+    yield descent.rbd(basis, Settings(0.2, workers=workers))
+    yield descent.fpd(basis, Settings(0.02, workers=workers, optimiser="adam"))
+
+
+def trajectory(method: Method, oracle: Oracle, workers: int) -> Iterator[tuple[Vector, Vector]]:
+    """What was sent at each step, and theta after it."""
+    state = method.init(networks.initialise(oracle.network, 1), 0)
+    for _ in range(STEPS):
+        looks = [method.look(oracle, state, w) for w in range(workers)]
+        numbers = np.stack([look.numbers for look in looks])
+        hand = {w: look.u for w, look in enumerate(looks) if look.u.size}
+        state = method.step(state, numbers, hand)
+        yield numbers, state.theta
+
+
+@check("L4", "the reference repeats a trajectory of every method from what was sent, to the bit")
+def repeated(backend: Backend) -> None:
+    """The backend looks and steps; the reference only hears what was sent."""
+    network = network_of("mlp:12-7-3")
+    for mine, theirs in zip(
+        methods(backend, backend, network, 3), methods(NumbaBackend(), backend, network, 3), strict=True
+    ):
+        state = theirs.init(networks.initialise(network, 1), 0)
+        for t, (numbers, theta) in enumerate(trajectory(mine, Oracle(network, backend), 3)):
+            state = theirs.step(state, numbers)
+            same_bits(f"theta after step {t} of {mine.name}", theta, state.theta)
+
+
+@check("L4", "a journal of the reference is replayed to the bit")
+def replayed(backend: Backend) -> None:
+    """Through a file, as a late joiner would."""
+    network = network_of("mlp:12-7-3")
+    for mine, theirs in zip(
+        methods(backend, backend, network, 2), methods(NumbaBackend(), backend, network, 2), strict=True
+    ):
+        with TemporaryDirectory() as folder:
+            writer = Writer.create(Path(folder) / "journal.rbd", "00" * 32)
+            sent, thetas = zip(*trajectory(theirs, Oracle(network, None), 2), strict=True)
+            for t, numbers in enumerate(sent):
+                writer.append(t, numbers)
+            writer.close()
+            state = mine.init(networks.initialise(network, 1), 0)
+            for record in Journal(writer.path).records():
+                state = mine.step(state, record.numbers)
+        same_bits(f"theta of {mine.name} after its journal", state.theta, thetas[-1])
+
+
+@check_families("L5", "the reference and the backend, a worker each, hold theta to the same bits for 50 steps")
+def replicas(backend: Backend, family: str) -> None:
+    """Each looks with its own means, sends, and steps with what both sent."""
+    network, settings = network_of("fc"), Settings(0.5, 0.5, workers=2)
+    plan, backends = by_layer(network.sizes, d=8), (NumbaBackend(), backend)
+    bases = [Basis(plan, 7, family, usual(backend), each) for each in backends]
+    both = [descent.rbd(basis, settings) for basis in bases]
+    oracles = [Oracle(network, None), Oracle(network, backend)]
+    states = [method.init(networks.initialise(network, 7), 0) for method in both]
+    for t in range(TOGETHER):
+        numbers = np.stack([both[w].look(oracles[w], states[w], w).numbers for w in (0, 1)])
+        states = [method.step(state, numbers) for method, state in zip(both, states, strict=True)]
+        same_bits(f"theta of the backend after step {t} of {family}", states[1].theta, states[0].theta)
