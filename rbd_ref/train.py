@@ -29,6 +29,7 @@ from rbd_ref.runs import Run
 from rbd_ref.training import Log, Silence, Stopped, resumed, train
 
 T = TypeVar("T")
+PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there
 
 DESCRIPTION = """\
 Train a network along random directions that are re-drawn every step and never stored.
@@ -200,7 +201,7 @@ def set_up(flags: argparse.Namespace, exchange: Exchange) -> tuple[Replica, Any,
     """Replica, first state and log; what is wrong is said before anything is written."""
     run, replica = together(exchange, lambda: prepared(flags, exchange))
     c = replica.config
-    exchange.options(c.timeout, c.reconstruct, "")
+    exchange.options(max(c.timeout, PATIENCE), c.reconstruct, "")
     together(exchange, lambda: same_everywhere(exchange, c))
     together(exchange, lambda: exchange.in_turn(lambda: replica.problem))
     if exchange.ranks > 1:

@@ -184,21 +184,32 @@ def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Call
         settle(replica, log, state)
     while state.t < replica.steps:
         taken = advance(replica, exchange, state, wish(), log)
-        state, last = taken.after, taken.after.t == replica.steps
-        if c.check_every and (state.t % c.check_every == 0 or last):
+        state = taken.after
+        if c.check_every and (state.t % c.check_every == 0 or due(replica, state.t, taken.stop).checkpoint):
             state = watched(replica, exchange, log, state)
         log.step(taken)
-        settle(replica, log, state, bool(taken.stop))
-        if taken.stop and not last:
+        settle(replica, log, state, taken.stop)
+        if taken.stop and state.t < replica.steps:
             raise Stopped(taken.stop, state.t)
     return state
 
 
-def settle(replica: Replica, log: Log, state: Any, stop: bool = False) -> None:
-    """What is due after a step: an evaluation, a checkpoint."""
-    c, epoch, last = replica.config, replica.steps_per_epoch, state.t == replica.steps
-    evaluation = state.t % (epoch * c.eval_every) == 0 or last
-    checkpoint = state.t % (epoch * c.checkpoint_every) == 0 or last or stop
+class Due(NamedTuple):
+    """What a step is followed by."""
+
+    evaluation: bool
+    checkpoint: bool
+
+
+def due(replica: Replica, t: int, stop: int) -> Due:
+    """What comes after t steps, the last of them or not, with a wish to stop or without."""
+    c, epoch, last = replica.config, replica.steps_per_epoch, t == replica.steps
+    return Due(t % (epoch * c.eval_every) == 0 or last, t % (epoch * c.checkpoint_every) == 0 or last or stop > 0)
+
+
+def settle(replica: Replica, log: Log, state: Any, stop: int = 0) -> None:
+    """Do what is due after a step."""
+    evaluation, checkpoint = due(replica, state.t, stop)
     if (evaluation or checkpoint) and not np.isfinite(state.theta).all():
         raise diverged(replica, state.t - 1, "a weight is not finite after it")
     if evaluation:

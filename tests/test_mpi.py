@@ -228,7 +228,6 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path, alone: dict[str, str]) -> No
     run.goes_on(2, alone["independent"])
 
 
-@pytest.mark.xfail(reason="a waiting rank answers the roll call only after its own timeout", strict=False)
 def test_a_rank_that_waits_is_not_taken_for_one_that_hangs(tmp_path: Path) -> None:
     """Rank 2 comes to the exchange some seconds after rank 0, which gives up first."""
     found = Disturbed(tmp_path, "late 2 5, stop 1 5", "--timeout", 6).ended()
@@ -341,7 +340,6 @@ def test_a_replica_that_differs_is_put_right(
     assert verified(run.run)
 
 
-@pytest.mark.xfail(reason="a checkpoint is written without a check, and trusted later")
 def test_checkpoints_between_two_checks_are_right(tmp_path: Path) -> None:
     """Rank 0, which writes them, is wrong after step 7, the checkpoint comes after step 9, the check after step 10."""
     flags = ("--reconstruct", "replicate", "--check-every", 5, "--on-divergence", "resync")
@@ -464,7 +462,6 @@ def test_kernels_are_compiled_by_one_rank_of_a_node(tmp_path: Path) -> None:
     assert "rbd_ref.operations.project_kernel" in second["loaded"]
 
 
-@pytest.mark.xfail(reason="--timeout holds while kernels are compiled too", strict=False)
 def test_compiling_may_take_longer_than_a_step(tmp_path: Path) -> None:
     """--timeout is for steps; the others wait for the rank that compiles as long as it takes."""
     started = Disturbed(tmp_path, "late 0 rehearsal", "--timeout", 2, ranks=2)

@@ -66,7 +66,7 @@ class MpiExchange:
         self.timeout, self.shares, self.faults = timeout, reconstruct == "node", faults
 
     def wait(self, request: Any) -> None:
-        """Until a request is done: first polls, then naps, and after the timeout a roll call."""
+        """Until a request is done: polls, then naps; a roll call after the timeout or when another rank calls it."""
         polls, began = 0, time.monotonic()
         while not self._done(request):
             polls += 1
@@ -74,7 +74,7 @@ class MpiExchange:
                 os.sched_yield()
                 continue
             time.sleep(NAP)
-            if polls % 512 == 0 and time.monotonic() - began > self.timeout:
+            if polls % 512 == 0 and (time.monotonic() - began > self.timeout or self.roll.Iprobe()):
                 self._call_the_roll()
 
     def _done(self, request: Any) -> bool:
