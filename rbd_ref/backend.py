@@ -19,7 +19,7 @@ from rbd_ref.operations import NORMALIZATIONS, Draw
 from rbd_ref.prng import Words
 
 GROUP = "rbd_ref.backends"
-LEVELS = ("L0", "L1", "L2")
+LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5")
 PARTS = ("name", "capabilities", "words", "directions", "project", "reconstruct", "descend", "set_threads")
 
 
@@ -47,7 +47,11 @@ class Capabilities:
 
 
 class Backend(Protocol):
-    """The operations of docs/specification.md. Callers check arguments before; a backend may trust them."""
+    """The operations of docs/specification.md. Callers check arguments before; a backend may trust them.
+
+    It may have three more, which others stand in for where they are missing (docs/backends.md): `project_part` and
+    `reconstruct_part`, that do a part of the work, and `loss_and_gradient(network, theta, x, y)`, its own autodiff.
+    """
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]

@@ -7,6 +7,7 @@ May import: numpy, config, networks, data, bases, descent, journal. Tests: tests
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from rbd_ref import backend, data, descent, networks
 from rbd_ref import config as configs
 from rbd_ref._check import WORD
 from rbd_ref.augmentation import Bytes, Floats
+from rbd_ref.backend import Backend
 from rbd_ref.bases import Basis
 from rbd_ref.config import Config
 from rbd_ref.datasets.formats import CLASSES
@@ -26,16 +28,18 @@ from rbd_ref.journal import Record
 from rbd_ref.networks import Network
 from rbd_ref.prng import fold_in, stream_key, threefry2x32
 
+Gradient = Callable[..., tuple[float, Vector]]
 CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The loss of a network on a data set's batches: a `descent.Oracle`."""
+    """The loss of a network on a data set's batches: a `descent.Oracle`; gradients are the backend's if it has some."""
 
     config: Config
     network: Network
     divided: data.Split
+    backend: Backend
 
     def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Floats, Bytes]:
         """The worker's batch of step t, or that of an offspring of the worker."""
@@ -56,7 +60,9 @@ class Problem:
 
     def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
         """Loss and gradient on the worker's batch of step t."""
-        return networks.loss_and_gradient(self.network, theta, *self.batch(t, worker))
+        images, labels = self.batch(t, worker)
+        own: Gradient = getattr(self.backend, "loss_and_gradient", networks.loss_and_gradient)
+        return own(self.network, theta, images, labels.astype(np.int64))
 
     def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
         """The loss on that batch, or on the batch of an offspring."""
@@ -114,7 +120,7 @@ class Replica:
         """The loss, with its data set."""
         c = self.config
         dataset = data.load(c.data, c.data_dir or None, mirror=c.mirror or None)
-        return Problem(c, self.network, data.split(dataset, c.seed))
+        return Problem(c, self.network, data.split(dataset, c.seed), self.basis.backend)
 
     def use_threads(self, n: int) -> None:
         """Kernels of networks and directions use n threads, or (0) as many as they do."""

@@ -41,6 +41,7 @@ from rbd_ref.distributions import (
     Vector,
 )
 from rbd_ref.hadamard import ROW_COUNTER, padded
+from rbd_ref.networks import Network, loss_and_gradient
 from rbd_ref.operations import LEAST_COEFFICIENT, Draw
 from rbd_ref.prng import PARITY, ROTATIONS, STREAMS, Words, root_key, threefry2x32
 
@@ -1256,3 +1257,158 @@ class DescendRoundsInThreads(Broken):
     def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
         a, u = super().descend(draw, g)
         return (np.nextafter(a, F32(9)), u) if self.threads > 1 else (a, u)
+
+
+# L3: gradients by the backend's own means.
+
+
+class OwnGradient(Broken):
+    """Gradients of its own, in steps that mutants replace; as it stands it is right."""
+
+    capabilities = SIGNS
+
+    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: Integers) -> tuple[float, Vector]:
+        loss, g = loss_and_gradient(network, self.point(theta), x, self.labels(y, network.classes))
+        return self.loss(loss, len(y)), self.gradient(network, g, len(y))
+
+    def point(self, theta: Vector) -> Vector:
+        return theta
+
+    def labels(self, y: Integers, classes: int) -> Integers:
+        return y
+
+    def loss(self, loss: float, n: int) -> float:
+        return loss
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+        return g
+
+
+class SummedGradient(OwnGradient):
+    """The loss is right."""
+
+    fails_at = "L3"
+    bug = "The gradient is that of the sum over a batch, not of its mean."
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+        return g * F32(n)
+
+
+class SummedLoss(OwnGradient):
+    """The gradient is right."""
+
+    fails_at = "L3"
+    bug = "The loss is the sum over a batch, not its mean."
+
+    def loss(self, loss: float, n: int) -> float:
+        return loss * n
+
+
+class TransposedWeights(OwnGradient):
+    """As where weights are kept as (out, in)."""
+
+    fails_at = "L3"
+    bug = "The gradient of each matrix of weights is laid out with outputs before inputs."
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+        tensors = np.split(g, np.cumsum([size for layer in network.sizes for size in layer])[:-1])
+        shaped = [x.reshape(shape) for x, shape in zip(tensors, network.shapes, strict=True)]
+        return np.concatenate([(x.T if x.ndim == 2 else x).reshape(-1) for x in shaped])
+
+
+class ForgottenBiases(OwnGradient):
+    """As where biases are not among what is differentiated."""
+
+    fails_at = "L3"
+    bug = "The gradient of biases is 0."
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+        sizes = [size for layer in network.sizes for size in layer]
+        kept = [np.full(size, len(shape) > 1) for size, shape in zip(sizes, network.shapes, strict=True)]
+        return np.where(np.concatenate(kept), g, F32(0))
+
+
+class StaleWeights(OwnGradient):
+    """As where weights reach the device too late."""
+
+    fails_at = "L3"
+    bug = "The gradient is taken at the weights of the call before."
+    before: Vector | None = None
+
+    def point(self, theta: Vector) -> Vector:
+        same = self.before is not None and self.before.shape == theta.shape
+        used = self.before if same else theta
+        self.before = theta.copy()
+        assert used is not None
+        return used
+
+
+class LabelsFromOne(OwnGradient):
+    """As of a data set whose classes are counted from 1."""
+
+    fails_at = "L3"
+    bug = "Classes are off by one."
+
+    def labels(self, y: Integers, classes: int) -> Integers:
+        return (y + 1) % classes
+
+
+class HalfGradient(OwnGradient):
+    """As of mixed precision that was left on."""
+
+    fails_at = "L3"
+    bug = "Gradients are rounded to half precision."
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+        return g.astype(np.float16).astype(F32)
+
+
+class DoubleGradient(OwnGradient):
+    """The numbers are right."""
+
+    fails_at = "L3"
+    bug = "Gradients are returned as float64."
+
+    def gradient(self, network: Network, g: Vector, n: int) -> Any:
+        return g.astype(np.float64)
+
+
+# L4 and L5: what is kept from one step to the next.
+
+
+class KeptKeys(Broken):
+    """Keys kept in a table; a subclass says in which place those of a step are, and none looks whose they are."""
+
+    capabilities = SIGNS
+
+    def __init__(self) -> None:
+        self.table: dict[object, Words] = {}
+
+    def keys(self, draw: Draw) -> Words:
+        where = (draw.seed, draw.worker, draw.plan, self.slot(draw.step))
+        if where not in self.table:
+            self.table[where] = super().keys(draw)
+        return self.table[where]
+
+    def slot(self, step: int) -> int:
+        return step
+
+
+class KeysOfTwoSteps(KeptKeys):
+    """Steps that follow each other in a run are what shows it."""
+
+    fails_at = "L4"
+    bug = "Keys are kept for two steps, as if bases were re-drawn every second step."
+
+    def slot(self, step: int) -> int:
+        return (step + 1) // 2
+
+
+class KeysOfSixteenSteps(KeptKeys):
+    """Seen in a run of more than sixteen steps."""
+
+    fails_at = "L5"
+    bug = "Keys are kept in a ring of sixteen places that is never written again."
+
+    def slot(self, step: int) -> int:
+        return step % 16

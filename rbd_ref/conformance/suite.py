@@ -21,7 +21,7 @@ from rbd_ref.backend import LEVELS, Backend
 from rbd_ref.conformance.golden import VERSION
 from rbd_ref.distributions import FAMILIES
 
-MODULES = ("words", "directions", "operations")
+MODULES = ("words", "directions", "operations", "descents")
 
 
 class Mismatch(Exception):

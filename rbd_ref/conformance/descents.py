@@ -62,6 +62,11 @@ def network_of(name: str) -> Network:
     return networks.make(name, NETWORKS[name], None if name.startswith("mlp") else 3)
 
 
+def rate(eta: float, backend: Backend, D: int) -> float:
+    """A learning rate for unit directions as one for the backend's usual normalisation."""
+    return eta / D if usual(backend) == "none" else eta
+
+
 def family_of(backend: Backend) -> str:
     """The family of checks that do not ask for one."""
     declared = backend.capabilities.families
@@ -87,7 +92,7 @@ def gradients(backend: Backend) -> None:
 def step(backend: Backend, family: str) -> None:
     """With layers as compartments."""
     network = network_of("fc")
-    plan, settings = by_layer(network.sizes, d=9), Settings(0.5, workers=2)
+    plan, settings = by_layer(network.sizes, d=9), Settings(rate(0.5, backend, network.D), workers=2)
     mine = descent.rbd(Basis(plan, 3, family, usual(backend), backend), settings)
     theirs = descent.rbd(Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
     state = mine.init(networks.initialise(network, 3), 4)
@@ -103,10 +108,11 @@ def step(backend: Backend, family: str) -> None:
 def methods(backend: Backend, like: Backend, network: Network, workers: int) -> Iterator[Method]:
     """Every method that sends coefficients, on `backend`, in a family and normalisation that `like` declares."""
     basis = Basis(whole(network.D, d=10), 11, family_of(like), usual(like), backend)
+    eta = rate(0.2, like, network.D)
     for name in METHODS[1:]:
         for exchange in EXCHANGES:
-            yield descent.make(name, basis, Settings(0.2, 0.5, 2, workers, exchange, transforms=("top:6",)))
-    yield descent.rbd(basis, Settings(0.2, workers=workers))
+            yield descent.make(name, basis, Settings(eta, 0.5, 2, workers, exchange, transforms=("top:6",)))
+    yield descent.rbd(basis, Settings(eta, workers=workers))
     yield descent.fpd(basis, Settings(0.02, workers=workers, optimiser="adam"))
 
 
@@ -156,7 +162,8 @@ def replayed(backend: Backend) -> None:
 @check_families("L5", "the reference and the backend, a worker each, hold theta to the same bits for 50 steps")
 def replicas(backend: Backend, family: str) -> None:
     """Each looks with its own means, sends, and steps with what both sent."""
-    network, settings = network_of("fc"), Settings(0.5, 0.5, workers=2)
+    network = network_of("fc")
+    settings = Settings(rate(0.5, backend, network.D), 0.5, workers=2)
     plan, backends = by_layer(network.sizes, d=8), (NumbaBackend(), backend)
     bases = [Basis(plan, 7, family, usual(backend), each) for each in backends]
     both = [descent.rbd(basis, settings) for basis in bases]
