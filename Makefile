@@ -66,6 +66,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/scaling_model.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*.json

@@ -69,11 +69,12 @@ def work(mode: str, family: str, workers: int, D: int, d: int, ranks: int, nodes
         return Work(workers, 0, 0, 0, workers * D, ranks)
     rebuilt = (nodes - 1) * workers if independent else nodes  # each node rebuilds what none of its own ranks has
     descended, projected = (workers, 0) if independent else (0, workers)
+    share = projected / workers if mode == "split" else projected  # of dense families, each its own directions
     moved = nodes * workers * D * (2 if ranks > nodes else 1) if independent else nodes * D
     if srht:
         n = butterflies(D)
         return Work(workers, 0, n * (projected + rebuilt), n * descended, moved, ranks)
-    return Work(workers, d * D * (descended + projected + rebuilt), 0, 0, moved, ranks)
+    return Work(workers, d * D * (descended + share + rebuilt), 0, 0, moved, ranks)
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,10 @@ class Model:
         """Seconds to make and use the worker's own directions, and then those of all others."""
         if not family:
             return 0.0
-        bases = 1 + workers if mode == "independent" else 2
+        bases = 1 + workers if mode == "independent" else 2.0
         if family == "normal":
-            return bases * (D / K * d) / self.entries / self.cores
+            used = 1 + 1 / workers if mode == "split" else bases
+            return used * (D / K * d) / self.entries / self.cores
         busy = self.cores if mode == "independent" else min(self.cores, K)  # a compartment has one thread
         return bases * K * butterflies(D / K) / self.butterflies / busy
 
@@ -334,6 +336,7 @@ CASES = (
     ("shared", "normal", 1, "shared, normal"),
     ("shared", "normal", PARTS, f"shared, normal, {PARTS:,} compartments"),
     ("shared", "srht", 1, "shared, srht"),
+    ("split", "normal", PARTS, f"split, normal, {PARTS:,} compartments"),
     ("split", "srht", 1, "split, srht"),
     ("split", "srht", PARTS, f"split, srht, {PARTS:,} compartments"),
 )

@@ -1,10 +1,11 @@
 """An interpreter of PTX in NumPy: what the compiled kernels of backends/rbd_cuda compute, where there is no GPU.
 
-It knows the instructions that those kernels use and refuses all others. All threads of a launch run together, a group
-of them for each place in the program; a barrier waits for whole CUDA blocks. Memory outside the arrays of the launch
-cannot be touched. `PtxBackend` is the backend `cuda` on this device: with it the suite holds the real PTX to the bits.
+It knows the instructions that those kernels use and refuses all others. A program is read once, each line into a
+function; all threads of a launch run together, a group of them for each place in the program; a barrier waits for whole
+CUDA blocks. Memory outside the arrays of the launch cannot be touched. `PtxBackend` is the backend `cuda` on this
+device, so the suite holds the real PTX to the bits:
 
-    cd tests && PYTHONPATH=../backends python -m rbd_ref.conformance --rbd-backend ptx_interpreter:PtxBackend
+    PYTHONPATH=tests python -m rbd_ref.conformance --rbd-backend ptx_interpreter:PtxBackend --report conformance-cuda.json
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,61 +25,30 @@ TYPES = {
     "f64": np.dtype(np.float64),
     "pred": np.dtype(bool),
 }
-REGISTERS = {"r": "u32", "rd": "u64", "f": "f32", "fd": "f64", "p": "pred"}
+REGISTERS = {"%r": "u32", "%rd": "u64", "%f": "f32", "%fd": "f64", "%p": "pred"}
+SPECIAL = ("%tid.x", "%ctaid.x", "%ntid.x", "%nctaid.x")
 COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
 COMPARISONS["ge"] = np.greater_equal
 SHARED, GUARD = 1 << 40, 64  # where addresses of shared memory begin; unused words between arrays
-PIECE = 64  # CUDA blocks that are interpreted together
+PIECE = 32  # CUDA blocks that are interpreted together
 Threads = Any  # indices of threads, or a slice of all
+Step = Callable[["Launch", Threads], None]
+Source = Callable[["Launch", Threads], np.ndarray]
 
 
-class Instruction(NamedTuple):
-    """One line: `@!%p1 add.rn.f32 %f1, %f2, %f3;`."""
+class Jump(NamedTuple):
+    """A branch, a barrier or a return: `@!%p1 bra $L__BB0_2;`."""
 
+    name: str
+    label: str
     predicate: str
     negated: bool
-    parts: tuple[str, ...]
-    operands: tuple[str, ...]
-
-
-class Program:
-    """A kernel's PTX, read: its parameters, shared arrays, instructions, and where the labels are."""
-
-    def __init__(self, text: str) -> None:
-        entry = text[text.index(".visible .entry") :]
-        head, body = entry[: entry.index("{")], entry[entry.index("{") + 1 : entry.rindex("}")]
-        self.parameters = re.findall(r"\.param \.(\w+) (\w+)", head)
-        self.shared: dict[str, int] = {}
-        self.shared_size = 0
-        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\]", text):
-            self.shared[name] = SHARED + self.shared_size
-            self.shared_size += -(-int(size) // 8) * 8
-        self.instructions: list[Instruction] = []
-        self.labels: dict[str, int] = {}
-        for line in body.splitlines():
-            self._read(line.split("//")[0].strip())
-
-    def _read(self, line: str) -> None:
-        """One line of the body."""
-        if not line or line.startswith("."):
-            return
-        if line.endswith(":"):
-            self.labels[line[:-1]] = len(self.instructions)
-            return
-        found = re.fullmatch(r"(?:@(!?)(%p\d+)\s+)?([\w.]+)\s*(.*);", line)
-        if found is None:
-            raise NotImplementedError(line)
-        operands = tuple(part.strip() for part in found[4].split(",")) if found[4] else ()
-        self.instructions.append(Instruction(found[2] or "", found[1] == "!", tuple(found[3].split(".")), operands))
 
 
 def shift(left: bool, x: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """x shifted; by its width or more, everything goes."""
-    width = 8 * x.dtype.itemsize
-    if not left and x.dtype.kind == "i":
-        return x >> np.minimum(amount, width - 1).astype(x.dtype)
-    inside = np.minimum(amount, width - 1).astype(x.dtype)
-    return np.where(amount < width, x << inside if left else x >> inside, x.dtype.type(0))
+    """x shifted; by its width or more, everything goes, as it does in NumPy."""
+    amount = np.minimum(amount, np.uint32(64)).astype(x.dtype)
+    return x << amount if left else x >> amount
 
 
 def divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -91,8 +61,8 @@ def divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def funnel(low: np.ndarray, high: np.ndarray, amount: np.ndarray) -> np.ndarray:
     """The upper word of (high, low) shifted left by amount mod 32."""
-    double = high.astype(np.uint64) << np.uint64(32) | low
-    return (double << (amount & np.uint32(31)).astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
+    amount = amount & np.uint32(31)
+    return high << amount | low >> np.uint32(32) - amount
 
 
 # Instructions whose operands and result have the type in their name, by that name without the type.
@@ -120,22 +90,153 @@ PLAIN: dict[tuple[str, ...], Callable[..., np.ndarray]] = {
 }
 
 
+def register_type(name: str) -> np.dtype:
+    """What a register holds."""
+    return TYPES["u32" if name in SPECIAL else REGISTERS[name.rstrip("0123456789")]]
+
+
+class Program:
+    """A kernel's PTX, read: its parameters, shared arrays and registers, what each line does, and where labels are."""
+
+    def __init__(self, text: str) -> None:
+        entry = text[text.index(".visible .entry") :]
+        head, body = entry[: entry.index("{")], entry[entry.index("{") + 1 : entry.rindex("}")]
+        self.parameters = re.findall(r"\.param \.(\w+) (\w+)", head)
+        self.shared: dict[str, int] = {}
+        self.shared_size = 0
+        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\]", text):
+            self.shared[name] = SHARED + self.shared_size
+            self.shared_size += -(-int(size) // 8) * 8
+        self.registers: dict[str, np.dtype] = {}
+        self.steps: list[Step | Jump] = []
+        self.labels: dict[str, int] = {}
+        for line in body.splitlines():
+            self._read(line.split("//")[0].strip())
+
+    def _read(self, line: str) -> None:
+        """One line of the body: a label, a jump, or `add.rn.f32 %f1, %f2, %f3;`."""
+        if not line or line.startswith("."):
+            return
+        if line.endswith(":"):
+            self.labels[line[:-1]] = len(self.steps)
+            return
+        found = re.fullmatch(r"(?:@(!?)(%p\d+)\s+)?([\w.]+)\s*(.*);", line)
+        if found is None or (found[2] and found[3] != "bra"):
+            raise NotImplementedError(line)
+        parts, operands = found[3].split("."), [part.strip() for part in found[4].split(",")]
+        if parts[0] in ("bra", "bar", "ret"):
+            self.steps.append(Jump(parts[0], operands[0], found[2] or "", found[1] == "!"))
+        else:
+            self.steps.append(self._step(parts, operands))
+
+    def _step(self, parts: list[str], operands: list[str]) -> Step:
+        """What an instruction does that only computes or moves."""
+        if parts[0] == "ld":
+            return self._into(operands[0], self._load(parts, operands[1]))
+        if parts[0] == "st":
+            return self._store(parts, *operands)
+        function, kinds = self._function(parts, len(operands) - 1)
+        sources = [self._source(operand, kind) for operand, kind in zip(operands[1:], kinds, strict=True)]
+        return self._into(operands[0], lambda launch, who: function(*[source(launch, who) for source in sources]))
+
+    def _function(self, parts: list[str], count: int) -> tuple[Callable[..., np.ndarray], list[str]]:
+        """What an instruction computes, and the types of its operands."""
+        name, kind = parts[0], parts[-1]
+        if tuple(parts[:-1]) in PLAIN:
+            return PLAIN[tuple(parts[:-1])], [kind] * count
+        if name == "cvt":
+            result = TYPES[parts[-2]]
+            return lambda x: x.astype(result), [kind]
+        if name == "selp":
+            return lambda x, y, chosen: np.where(chosen, x, y), [kind, kind, "pred"]
+        if name == "setp" and len(parts) == 3:
+            return COMPARISONS[parts[1]], [kind, kind]
+        if name in ("shl", "shr"):
+            return lambda x, amount: shift(name == "shl", x, amount), [kind, "u32"]
+        if parts[:2] == ["mul", "wide"]:
+            wide = TYPES[kind[0] + "64"]
+            return lambda x, y: x.astype(wide) * y.astype(wide), [kind, kind]
+        raise NotImplementedError(".".join(parts))
+
+    def _source(self, operand: str, kind: str) -> Source:
+        """A register, a constant or the address of a shared array, as this type."""
+        dtype = TYPES[kind]
+        if operand.startswith("%"):
+            if register_type(operand).itemsize == dtype.itemsize:
+                return lambda launch, who: launch.registers[operand][who].view(dtype)
+            return lambda launch, who: launch.registers[operand][who].astype(dtype)
+        if operand[:2] in ("0f", "0d"):
+            constant = np.array(int(operand[2:], 16), f"u{len(operand) // 2 - 1}").view(dtype)
+        else:
+            number = self.shared[operand] if operand in self.shared else int(operand)
+            constant = np.array(number % 2 ** (8 * dtype.itemsize), f"u{dtype.itemsize}").view(dtype)
+        return lambda launch, who: constant
+
+    def _into(self, register: str, source: Source) -> Step:
+        """Put a value into a register, widened as its sign asks where it is narrower."""
+        dtype = self.registers[register] = register_type(register)
+
+        def step(launch: Launch, who: Threads) -> None:
+            value = source(launch, who)
+            same = value.dtype.itemsize == dtype.itemsize
+            launch.registers[register][who] = value.view(dtype) if same else value.astype(dtype)
+
+        return step
+
+    def _address(self, operand: str) -> tuple[str, int]:
+        """`[%rd4+8]` as the register, or the parameter, and the number."""
+        found = re.fullmatch(r"\[([%\w]+)(?:\+(-?\d+))?\]", operand)
+        if found is None:
+            raise NotImplementedError(f"an address {operand}")
+        return found[1], int(found[2] or 0)
+
+    def _load(self, parts: list[str], operand: str) -> Source:
+        """A parameter, or what lies at an address."""
+        base, offset = self._address(operand)
+        if parts[1] == "param":
+            return lambda launch, who: launch.parameters[base]
+        cells = self._cells(parts, base, offset)
+
+        def source(launch: Launch, who: Threads) -> np.ndarray:
+            memory, places = cells(launch, who)
+            return memory[places]
+
+        return source
+
+    def _store(self, parts: list[str], operand: str, value: str) -> Step:
+        """Write to an address."""
+        cells, source = self._cells(parts, *self._address(operand)), self._source(value, parts[-1])
+
+        def step(launch: Launch, who: Threads) -> None:
+            memory, places = cells(launch, who)
+            memory[places] = source(launch, who)
+
+        return step
+
+    def _cells(self, parts: list[str], base: str, offset: int) -> Callable[..., tuple[np.ndarray, Any]]:
+        """The memory that a load or store works on, and the places in it."""
+        (_, space, kind), address = parts, self._source(base, "s64")
+        if space not in ("shared", "global"):
+            raise NotImplementedError(".".join(parts))
+        return lambda launch, who: launch.cells(space, address(launch, who) + offset, TYPES[kind], who)
+
+
 class Launch:
     """Some CUDA blocks of a launch: registers and places of all their threads, and the memory they share."""
 
-    def __init__(self, program: Program, blocks: range, threads: int, values: list[int], memory: Memory) -> None:
-        self.program, self.memory, self.count, self.threads = program, memory, len(blocks) * threads, threads
+    def __init__(self, program: Program, blocks: range, grid: tuple[int, int], values: list[int], memory: Memory):
+        self.program, self.memory, (of_all, self.threads) = program, memory, grid
+        self.count = len(blocks) * self.threads
         self.parameters = {
             name: np.array(value).astype(TYPES[kind])
             for (kind, name), value in zip(program.parameters, values, strict=True)
         }
         number = np.arange(self.count, dtype=np.uint32)
-        self.block = number // np.uint32(threads)
-        self.registers: dict[str, np.ndarray] = {
-            "%tid.x": number % np.uint32(threads),
-            "%ctaid.x": self.block + np.uint32(blocks.start),
-            "%ntid.x": np.full(self.count, threads, np.uint32),
-        }
+        self.block = number // np.uint32(self.threads)
+        self.registers = {name: np.empty(self.count, dtype) for name, dtype in program.registers.items()}
+        special = (number % np.uint32(self.threads), self.block + np.uint32(blocks.start))
+        sizes = (np.full(self.count, size, np.uint32) for size in (self.threads, of_all))
+        self.registers.update(zip(SPECIAL, (*special, *sizes), strict=True))
         self.shared = np.zeros((len(blocks), program.shared_size // 8), np.uint64)
         self.groups: dict[int, np.ndarray] = {0: np.arange(self.count)}
         self.waiting: dict[int, np.ndarray] = {}
@@ -151,29 +252,28 @@ class Launch:
 
     def _advance(self, place: int, who: np.ndarray) -> None:
         """One group from `place` on, until it splits, waits, ends or meets another."""
+        chosen = slice(None) if who.size == self.count else who
         while True:
-            item = self.program.instructions[place]
-            if item.parts[0] in ("bra", "ret", "bar"):
-                self._go(item, place, who)
+            step = self.program.steps[place]
+            if isinstance(step, Jump):
+                self._go(step, place, who)
                 return
-            self._execute(item, slice(None) if who.size == self.count else who)
+            step(self, chosen)
             place += 1
             if place in self.groups:
                 self._join(self.groups, place, who)
                 return
 
-    def _go(self, item: Instruction, place: int, who: np.ndarray) -> None:
+    def _go(self, jump: Jump, place: int, who: np.ndarray) -> None:
         """A branch, a barrier or the end."""
-        if item.parts[0] == "bar":
+        if jump.name == "bar":
             self._join(self.waiting, place + 1, who)
-        elif item.parts[0] == "bra":
+        elif jump.name == "bra":
             taken = np.ones(who.size, bool)
-            if item.predicate:
-                taken = self.registers[item.predicate][who] != item.negated
-            self._join(self.groups, self.program.labels[item.operands[0]], who[taken])
+            if jump.predicate:
+                taken = self.registers[jump.predicate][who] != jump.negated
+            self._join(self.groups, self.program.labels[jump.label], who[taken])
             self._join(self.groups, place + 1, who[~taken])
-        elif item.predicate:
-            raise NotImplementedError("a return under a condition")
 
     def _join(self, groups: dict[int, np.ndarray], place: int, who: np.ndarray) -> None:
         """Add threads to those at a place."""
@@ -187,80 +287,15 @@ class Launch:
                 raise RuntimeError(f"threads of a CUDA block wait at different barriers, one before line {place}")
         self.groups, self.waiting = self.waiting, {}
 
-    def _execute(self, item: Instruction, who: Threads) -> None:
-        """One instruction that only computes."""
-        if item.predicate:
-            raise NotImplementedError(f"{'.'.join(item.parts)} under a condition")
-        kind, parts = item.parts[-1], item.parts
-        if parts[0] in ("ld", "st"):
-            self._move(item, who)
-        elif parts[:-1] in PLAIN:
-            self._put(item.operands[0], who, PLAIN[parts[:-1]](*(self._get(x, kind, who) for x in item.operands[1:])))
-        else:
-            self._put(item.operands[0], who, self._convert(item, who))
-
-    def _convert(self, item: Instruction, who: Threads) -> np.ndarray:
-        """Instructions whose operands are of several types."""
-        name, kind, (_, *operands) = item.parts[0], item.parts[-1], item.operands
-        if name == "cvt":
-            return self._get(operands[0], kind, who).astype(TYPES[item.parts[-2]])
-        if name == "selp":
-            chosen = self._get(operands[2], "pred", who)
-            return np.where(chosen, self._get(operands[0], kind, who), self._get(operands[1], kind, who))
-        if name == "setp" and len(item.parts) == 3:
-            return COMPARISONS[item.parts[1]](self._get(operands[0], kind, who), self._get(operands[1], kind, who))
-        if name in ("shl", "shr"):
-            return shift(name == "shl", self._get(operands[0], kind, who), self._get(operands[1], "u32", who))
-        if item.parts[:2] == ("mul", "wide"):
-            wide = TYPES[kind[0] + "64"]
-            return self._get(operands[0], kind, who).astype(wide) * self._get(operands[1], kind, who).astype(wide)
-        raise NotImplementedError(".".join(item.parts))
-
-    def _move(self, item: Instruction, who: Threads) -> None:
-        """Loads and stores."""
-        (name, space, kind), operands = item.parts, item.operands
-        address = operands[1] if name == "ld" else operands[0]
-        found = re.fullmatch(r"\[([%\w]+)(?:\+(-?\d+))?\]", address)
-        if found is None or space not in ("param", "shared", "global"):
-            raise NotImplementedError(f"{'.'.join(item.parts)} {address}")
-        if space == "param":
-            value = self.parameters[found[1]].astype(TYPES[kind])
-            self._put(operands[0], who, np.broadcast_to(value, self.block[who].shape))
-            return
-        cells, places = self._cells(space, self._get(found[1], "s64", who) + int(found[2] or 0), TYPES[kind], who)
-        if name == "ld":
-            self._put(operands[0], who, cells[places])
-        else:
-            cells[places] = self._get(operands[1], kind, who)
-
-    def _cells(self, space: str, address: np.ndarray, dtype: np.dtype, who: Threads) -> tuple[np.ndarray, Any]:
+    def cells(self, space: str, address: np.ndarray, dtype: np.dtype, who: Threads) -> tuple[np.ndarray, Any]:
         """The memory of a space as an array of this type, and where in it the addresses are."""
         if space == "global":
             return self.memory.cells(address, dtype)
-        cells = self.shared.view(dtype)
-        places, odd = np.divmod(address - SHARED, dtype.itemsize)
-        if np.any(odd) or places.min() < 0 or places.max() >= cells.shape[1]:
+        cells, address = self.shared.view(dtype), address - SHARED
+        places = address // dtype.itemsize
+        if np.any(address & (dtype.itemsize - 1)) or places.min() < 0 or places.max() >= cells.shape[1]:
             raise RuntimeError("an address outside shared memory")
         return cells, (self.block[who], places)
-
-    def _get(self, operand: str, kind: str, who: Threads) -> np.ndarray:
-        """A register, a constant or the address of a shared array, as this type."""
-        dtype = TYPES[kind]
-        if operand.startswith("%"):
-            value = self.registers[operand][who]
-            return value.view(dtype) if value.dtype.itemsize == dtype.itemsize else value.astype(dtype)
-        if operand[:2] in ("0f", "0d"):
-            return np.array(int(operand[2:], 16), f"u{len(operand) // 2 - 1}").view(dtype)
-        number = self.program.shared[operand] if operand in self.program.shared else int(operand)
-        return np.array(number % 2 ** (8 * dtype.itemsize), f"u{dtype.itemsize}").view(dtype)
-
-    def _put(self, register: str, who: Threads, value: np.ndarray) -> None:
-        """Into a register, widened as its sign asks where it is narrower."""
-        dtype = TYPES[REGISTERS[register.rstrip("0123456789")[1:]]]
-        if register not in self.registers:
-            self.registers[register] = np.empty(self.count, dtype)
-        same = value.dtype.itemsize == dtype.itemsize
-        self.registers[register][who] = value.view(dtype) if same else value.astype(dtype)
 
 
 class Memory:
@@ -277,8 +312,8 @@ class Memory:
 
     def cells(self, address: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         """All memory as one type, and the places of addresses."""
-        words = address // 4
-        if np.any(address % dtype.itemsize) or words.min() < 0 or words.max() >= self.usable.size:
+        words = address >> 2
+        if np.any(address & (dtype.itemsize - 1)) or words.min() < 0 or words.max() >= self.usable.size:
             raise RuntimeError("an address that is no place of memory")
         if not (self.usable[words].all() and self.usable[words + dtype.itemsize // 4 - 1].all()):
             raise RuntimeError("an address outside the arrays of the launch")
@@ -302,7 +337,7 @@ def interpret(program: Program, blocks: int, threads: int, *arguments: Any) -> N
         values += memory.values(i, x) if isinstance(x, np.ndarray) else [int(x)]
         i += isinstance(x, np.ndarray)
     for first in range(0, blocks, PIECE):
-        Launch(program, range(first, min(blocks, first + PIECE)), threads, values, memory).run()
+        Launch(program, range(first, min(blocks, first + PIECE)), (blocks, threads), values, memory).run()
     for i, array in enumerate(arrays):
         memory.read(i, array)
 
@@ -359,7 +394,7 @@ class PtxDevice:
 class PtxBackend(CudaBackend):
     """The backend `cuda` with its real PTX, interpreted."""
 
-    name: ClassVar[str] = "cuda-ptx"
+    name = "cuda-ptx"
 
     def open_device(self) -> PtxDevice:
         """No GPU."""

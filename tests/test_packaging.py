@@ -55,6 +55,18 @@ def test_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", wheel, folder=tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    for name in ("torch", "jax", "cuda", "ipu"):
+        result = subprocess.run(
+            [python, "-m", "rbd_ref.train", "--backend", name],
+            cwd=elsewhere,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 2
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert f"pip install 'rbd-ref[{name}]'" in result.stderr
+        assert list(elsewhere.iterdir()) == []
     for name in ("numba", "rbd_ref.numba_backend:NumbaBackend"):
         printed = run(python, "-m", "rbd_ref.conformance", "--rbd-backend", name, folder=elsewhere)
         assert printed.strip().splitlines()[-1] == "numba: conforms to L5"

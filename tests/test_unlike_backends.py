@@ -1,0 +1,80 @@
+"""Backends side by side: replicas on unlike ones hold the same weights, the page that teaches how to write one is true,
+and a library that is missing is a sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_tools import MPIEXEC, TRAIN, Job, metrics, sha, verified
+from rbd_ref import backend
+from tools import ROOT, run_python
+
+pytestmark = pytest.mark.compiled
+
+RUN = ("--workers", "2", "--epochs", "60", "--steps", "200", "--dims", "50", "--quiet", "--out", "run")
+APART = ("--reconstruct", "replicate", "--check-every", "50")  # each rank rebuilds for itself, and they are compared
+LIBRARIES = ("torch", "jax", "onnx", "onnxruntime", "numba.cuda", "mpi4py")
+
+
+def together(folder: Path, names: tuple[str, str], *flags: str, **environment: str) -> str:
+    """The sha256 of a run of two ranks, each on a backend of its own."""
+    each = [["-n", "1", sys.executable, *TRAIN, *RUN, *flags, "--backend", name] for name in names]
+    found = Job([str(MPIEXEC), *each[0], ":", *each[1]], folder, **environment).ended(300)
+    assert (found.status, found.err) == (0, ""), found.text
+    assert metrics(folder / "run", "evaluation")[-1]["step"] == 200
+    return sha(folder / "run")
+
+
+def test_no_backend_library_is_imported_before_it_is_needed() -> None:
+    script = "import sys, rbd_ref, rbd_ref.train, rbd_ref.replay, rbd_ref.report, rbd_ref.conformance.__main__\n"
+    result = run_python("-c", script + f"print([name for name in {LIBRARIES} if name in sys.modules])")
+    assert result.stdout == "[]\n", result.stderr
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "ipu"])
+def test_replicas_on_unlike_backends_end_with_one_sha256(tmp_path: Path, name: str) -> None:
+    """The reference repeats from the journal what both had; the ranks compared their weights as they went."""
+    together(tmp_path, ("numba", name), *APART)
+    assert verified(tmp_path / "run")
+
+
+def test_the_first_rank_may_be_any_backend(tmp_path: Path) -> None:
+    """In a node's memory and apart: the same weights."""
+    (tmp_path / "apart").mkdir()
+    assert together(tmp_path, ("torch", "numba")) == together(tmp_path / "apart", ("torch", "numba"), *APART)
+
+
+# docs/backends.md.
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's blocks of Python, in one file."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "backends.md").read_text(), flags=re.S)
+    assert len(blocks) == 3
+    folder = tmp_path_factory.mktemp("first")
+    (folder / "first_backend.py").write_text("\n\n".join(blocks))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "level"), [("Words", "L0"), ("Directions", "L1"), ("FirstBackend", "L5")])
+def test_the_backend_of_the_page_conforms(first: Path, name: str, level: str) -> None:
+    result = run_python(
+        "-m", "rbd_ref.conformance", "--rbd-backend", f"first_backend:{name}", folder=first, PYTHONPATH=str(first)
+    )
+    assert result.stdout.splitlines()[-1:] == [f"first: conforms to {level}"], result.stdout + result.stderr
+
+
+def test_the_backend_of_the_page_trains_beside_the_reference(first: Path, tmp_path: Path) -> None:
+    names = ("numba", "first_backend:FirstBackend")
+    together(tmp_path, names, *APART, "--family", "rademacher", PYTHONPATH=str(first))
+    assert verified(tmp_path / "run")
+
+
+def test_the_page_names_every_backend() -> None:
+    page = (ROOT / "docs" / "backends.md").read_text()
+    assert {name for name in backend.names() if f"| `{name}` |" not in page} == set()
