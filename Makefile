@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
+BACKENDS := numba torch jax ipu
 
-.PHONY: train test lint unit coverage vectors conformance test-ft bench docs clean
+.PHONY: train test lint unit coverage vectors conformance always test-ft bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
@@ -58,8 +59,14 @@ $(VENV)-ft/.ready: pyproject.toml $(RUNS)
 test-ft: $(VENV)-ft/.ready
 	$(VENV)-ft/bin/python -m pytest -q tests/ft_mpi.py
 
+# Two backends at a time; what they reach is what docs/backends.md says.
 conformance: $(READY) vectors
-	$(BIN)/python -m rbd_ref.conformance --rbd-backend numba --report conformance-numba.json
+	+$(MAKE) --no-print-directory --jobs=2 $(BACKENDS:%=conformance-%.json)
+	$(BIN)/python docs/backend_table.py --check $(BACKENDS:%=conformance-%.json)
+
+conformance-%.json: $(READY) always
+	@$(BIN)/python -m rbd_ref.conformance --rbd-backend $* --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
+	@tail -n 1 $*.log; rm $*.log
 
 bench: $(READY)
 	$(BIN)/python benchmarks/descend.py

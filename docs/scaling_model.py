@@ -374,11 +374,11 @@ def measured_panel(axes: Axes, figures: Row, model: Model) -> None:
     hosts, D, d = np.geomspace(2, 1000, 100), figures["D"], figures["d"]
     fit, _ = fit_exchange(figures)
     latency, stretch = fit.constants
-    for mode, name, colour, marker in (
-        ("sgd", "SGD, all gradients to all", GREY, "s"),
-        ("all-reduce", "SGD, all-reduce", BLACK, "D"),
-        ("independent", "independent, shared", BLUE, "o"),
-        ("split", "split", GREEN, "^"),
+    for mode, name, colour, marker, shift in (
+        ("sgd", "SGD, all gradients to all", GREY, "s", 0),
+        ("all-reduce", "SGD, all-reduce", BLACK, "D", -7),
+        ("independent", "independent, shared", BLUE, "o", 7),
+        ("split", "split", GREEN, "^", 0),
     ):
         by = [
             latency * math.log2(h) * (2 if mode == "all-reduce" else 1)
@@ -386,7 +386,7 @@ def measured_panel(axes: Axes, figures: Row, model: Model) -> None:
             for h in hosts
         ]
         axes.plot(hosts, by, color=colour, lw=1.6)
-        ends(axes, hosts, by, name, colour)
+        ends(axes, hosts, by, name, colour, shift)
         points = [(row["hosts"], row["bare"]) for row in figures["hosts"] if row["mode"] == mode]
         axes.plot(*zip(*points, strict=True), ls="", marker=marker, ms=6, color=colour, mec="white", mew=0.8, zorder=3)
     axes.set_title(f"the exchange, measured (points) and fitted\nD = {D:,}, d = {d}", fontsize=10, loc="left")
