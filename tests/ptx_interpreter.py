@@ -1,17 +1,18 @@
 """An interpreter of PTX in NumPy: what the compiled kernels of backends/rbd_cuda compute, where there is no GPU.
 
 It knows the instructions that those kernels use and refuses all others. A program is read once, each line into a
-function; all threads of a launch run together, a group of them for each place in the program; a barrier waits for whole
-CUDA blocks. Memory outside the arrays of the launch cannot be touched. `PtxBackend` is the backend `cuda` on this
-device, so the suite holds the real PTX to the bits:
+function, and cut into passages that run from a label or a jump to the next. All threads of a launch run together, a
+group of them for each passage they are at; a barrier waits for whole CUDA blocks. Memory outside the arrays of the
+launch cannot be touched. `PtxBackend` is the backend `cuda` on this device: the suite holds the real PTX to the bits by
 
-    PYTHONPATH=tests python -m rbd_ref.conformance --rbd-backend ptx_interpreter:PtxBackend --report conformance-cuda.json
+    PYTHONPATH=tests python -m rbd_ref.conformance --rbd-backend ptx_interpreter:PtxBackend --report report.json
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -32,8 +33,9 @@ COMPARISONS["ge"] = np.greater_equal
 SHARED, GUARD = 1 << 40, 64  # where addresses of shared memory begin; unused words between arrays
 PIECE = 32  # CUDA blocks that are interpreted together
 Threads = Any  # indices of threads, or a slice of all
-Step = Callable[["Launch", Threads], None]
-Source = Callable[["Launch", Threads], np.ndarray]
+Values = dict[str, np.ndarray]  # of registers, for some threads; one number where it is the same for all of them
+Step = Callable[["Launch", Threads, Values], None]
+Source = Callable[["Launch", Threads, Values], np.ndarray]
 
 
 class Jump(NamedTuple):
@@ -43,6 +45,16 @@ class Jump(NamedTuple):
     label: str
     predicate: str
     negated: bool
+
+
+@dataclass
+class Passage:
+    """Instructions up to the next label or jump, and the registers that they need and that others need from them."""
+
+    steps: list[Step] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+    jump: Jump | None = None
 
 
 def shift(left: bool, x: np.ndarray, amount: np.ndarray) -> np.ndarray:
@@ -96,7 +108,7 @@ def register_type(name: str) -> np.dtype:
 
 
 class Program:
-    """A kernel's PTX, read: its parameters, shared arrays and registers, what each line does, and where labels are."""
+    """A kernel's PTX, read: its parameters, shared arrays, passages, where labels are, and registers that last."""
 
     def __init__(self, text: str) -> None:
         entry = text[text.index(".visible .entry") :]
@@ -107,27 +119,32 @@ class Program:
         for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\]", text):
             self.shared[name] = SHARED + self.shared_size
             self.shared_size += -(-int(size) // 8) * 8
-        self.registers: dict[str, np.dtype] = {}
-        self.steps: list[Step | Jump] = []
+        self.passages = [Passage()]
         self.labels: dict[str, int] = {}
         for line in body.splitlines():
             self._read(line.split("//")[0].strip())
+        predicates = {passage.jump.predicate for passage in self.passages if passage.jump} - {""}
+        self.registers = predicates.union(*(passage.reads for passage in self.passages))
+        for passage in self.passages:
+            passage.writes &= self.registers
 
     def _read(self, line: str) -> None:
         """One line of the body: a label, a jump, or `add.rn.f32 %f1, %f2, %f3;`."""
         if not line or line.startswith("."):
             return
         if line.endswith(":"):
-            self.labels[line[:-1]] = len(self.steps)
+            self.labels[line[:-1]] = len(self.passages)
+            self.passages.append(Passage())
             return
         found = re.fullmatch(r"(?:@(!?)(%p\d+)\s+)?([\w.]+)\s*(.*);", line)
         if found is None or (found[2] and found[3] != "bra"):
             raise NotImplementedError(line)
         parts, operands = found[3].split("."), [part.strip() for part in found[4].split(",")]
         if parts[0] in ("bra", "bar", "ret"):
-            self.steps.append(Jump(parts[0], operands[0], found[2] or "", found[1] == "!"))
+            self.passages[-1].jump = Jump(parts[0], operands[0], found[2] or "", found[1] == "!")
+            self.passages.append(Passage())
         else:
-            self.steps.append(self._step(parts, operands))
+            self.passages[-1].steps.append(self._step(parts, operands))
 
     def _step(self, parts: list[str], operands: list[str]) -> Step:
         """What an instruction does that only computes or moves."""
@@ -137,7 +154,7 @@ class Program:
             return self._store(parts, *operands)
         function, kinds = self._function(parts, len(operands) - 1)
         sources = [self._source(operand, kind) for operand, kind in zip(operands[1:], kinds, strict=True)]
-        return self._into(operands[0], lambda launch, who: function(*[source(launch, who) for source in sources]))
+        return self._into(operands[0], lambda *here: function(*[source(*here) for source in sources]))
 
     def _function(self, parts: list[str], count: int) -> tuple[Callable[..., np.ndarray], list[str]]:
         """What an instruction computes, and the types of its operands."""
@@ -162,24 +179,28 @@ class Program:
         """A register, a constant or the address of a shared array, as this type."""
         dtype = TYPES[kind]
         if operand.startswith("%"):
+            self.passages[-1].reads |= {operand} - self.passages[-1].writes
+            if register_type(operand) == dtype:
+                return lambda launch, who, values: values[operand]
             if register_type(operand).itemsize == dtype.itemsize:
-                return lambda launch, who: launch.registers[operand][who].view(dtype)
-            return lambda launch, who: launch.registers[operand][who].astype(dtype)
+                return lambda launch, who, values: values[operand].view(dtype)
+            return lambda launch, who, values: values[operand].astype(dtype)
         if operand[:2] in ("0f", "0d"):
             constant = np.array(int(operand[2:], 16), f"u{len(operand) // 2 - 1}").view(dtype)
         else:
             number = self.shared[operand] if operand in self.shared else int(operand)
             constant = np.array(number % 2 ** (8 * dtype.itemsize), f"u{dtype.itemsize}").view(dtype)
-        return lambda launch, who: constant
+        return lambda launch, who, values: constant
 
     def _into(self, register: str, source: Source) -> Step:
         """Put a value into a register, widened as its sign asks where it is narrower."""
-        dtype = self.registers[register] = register_type(register)
+        dtype = register_type(register)
+        self.passages[-1].writes.add(register)
 
-        def step(launch: Launch, who: Threads) -> None:
-            value = source(launch, who)
+        def step(launch: Launch, who: Threads, values: Values) -> None:
+            value = source(launch, who, values)
             same = value.dtype.itemsize == dtype.itemsize
-            launch.registers[register][who] = value.view(dtype) if same else value.astype(dtype)
+            values[register] = value.view(dtype) if same else value.astype(dtype)
 
         return step
 
@@ -194,11 +215,11 @@ class Program:
         """A parameter, or what lies at an address."""
         base, offset = self._address(operand)
         if parts[1] == "param":
-            return lambda launch, who: launch.parameters[base]
+            return lambda launch, who, values: launch.parameters[base]
         cells = self._cells(parts, base, offset)
 
-        def source(launch: Launch, who: Threads) -> np.ndarray:
-            memory, places = cells(launch, who)
+        def source(*here: Any) -> np.ndarray:
+            memory, places = cells(*here)
             return memory[places]
 
         return source
@@ -207,9 +228,9 @@ class Program:
         """Write to an address."""
         cells, source = self._cells(parts, *self._address(operand)), self._source(value, parts[-1])
 
-        def step(launch: Launch, who: Threads) -> None:
-            memory, places = cells(launch, who)
-            memory[places] = source(launch, who)
+        def step(*here: Any) -> None:
+            memory, places = cells(*here)
+            memory[places] = source(*here)
 
         return step
 
@@ -218,7 +239,7 @@ class Program:
         (_, space, kind), address = parts, self._source(base, "s64")
         if space not in ("shared", "global"):
             raise NotImplementedError(".".join(parts))
-        return lambda launch, who: launch.cells(space, address(launch, who) + offset, TYPES[kind], who)
+        return lambda launch, who, values: launch.cells(space, address(launch, who, values) + offset, TYPES[kind], who)
 
 
 class Launch:
@@ -233,7 +254,7 @@ class Launch:
         }
         number = np.arange(self.count, dtype=np.uint32)
         self.block = number // np.uint32(self.threads)
-        self.registers = {name: np.empty(self.count, dtype) for name, dtype in program.registers.items()}
+        self.registers = {name: np.empty(self.count, register_type(name)) for name in program.registers}
         special = (number % np.uint32(self.threads), self.block + np.uint32(blocks.start))
         sizes = (np.full(self.count, size, np.uint32) for size in (self.threads, of_all))
         self.registers.update(zip(SPECIAL, (*special, *sizes), strict=True))
@@ -251,18 +272,19 @@ class Launch:
                 self._advance(place, self.groups.pop(place))
 
     def _advance(self, place: int, who: np.ndarray) -> None:
-        """One group from `place` on, until it splits, waits, ends or meets another."""
-        chosen = slice(None) if who.size == self.count else who
-        while True:
-            step = self.program.steps[place]
-            if isinstance(step, Jump):
-                self._go(step, place, who)
-                return
-            step(self, chosen)
-            place += 1
-            if place in self.groups:
-                self._join(self.groups, place, who)
-                return
+        """One group through the passage at `place`."""
+        passage = self.program.passages[place]
+        every = who.size == self.count
+        chosen = slice(None) if every else who
+        values = {name: self.registers[name].copy() if every else self.registers[name][who] for name in passage.reads}
+        for step in passage.steps:
+            step(self, chosen, values)
+        for name in passage.writes:
+            self.registers[name][chosen] = values[name]
+        if passage.jump is None:
+            self._join(self.groups, place + 1, who)
+        else:
+            self._go(passage.jump, place, who)
 
     def _go(self, jump: Jump, place: int, who: np.ndarray) -> None:
         """A branch, a barrier or the end."""
@@ -284,7 +306,7 @@ class Launch:
         """All threads wait: let them go on, if those of a CUDA block are all at the same barrier."""
         for place, who in self.waiting.items():
             if set(np.bincount(self.block[who]).tolist()) - {0, self.threads}:
-                raise RuntimeError(f"threads of a CUDA block wait at different barriers, one before line {place}")
+                raise RuntimeError(f"threads of a CUDA block wait at different barriers, one before passage {place}")
         self.groups, self.waiting = self.waiting, {}
 
     def cells(self, space: str, address: np.ndarray, dtype: np.dtype, who: Threads) -> tuple[np.ndarray, Any]:
@@ -364,10 +386,10 @@ class PtxDevice:
     """A device whose arrays are NumPy's and whose launches are interpreted; it counts what it is asked to hold."""
 
     def __init__(self) -> None:
-        from rbd_cuda.kernels import SPAN, THREADS
+        from rbd_cuda.kernels import MOST_BLOCKS, PARTS, SPAN, THREADS
 
-        self.threads, self.span, self.bytes = THREADS, SPAN, 0
-        self.launches: dict[str, int] = {}
+        self.threads, self.span, self.parts, self.most_blocks = THREADS, SPAN, PARTS, MOST_BLOCKS
+        self.simulated, self.bytes = False, 0
 
     def array(self, x: np.ndarray) -> np.ndarray:
         """A copy."""
@@ -383,7 +405,6 @@ class PtxDevice:
 
     def launch(self, name: str, blocks: int, *arguments: Any) -> None:
         """Interpret the kernel's PTX."""
-        self.launches[name] = self.launches.get(name, 0) + blocks
         interpret(program(name), blocks, self.threads, *arguments)
 
     def host(self, x: np.ndarray) -> np.ndarray:

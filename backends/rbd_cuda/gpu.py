@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rbd_cuda.arithmetic import cuda
-from rbd_cuda.kernels import KERNELS, SPAN, THREADS
+from rbd_cuda.arithmetic import SIMULATED, cuda
+from rbd_cuda.kernels import KERNELS, MOST_BLOCKS, PARTS, SPAN, THREADS
 
 
 @cache
@@ -24,12 +24,11 @@ def compiled(name: str) -> Any:
 class Gpu:
     """A CUDA device, or the simulator; one that cannot be used is told in one sentence."""
 
-    threads = THREADS
-    span = SPAN
+    threads, span, parts, most_blocks, simulated = THREADS, SPAN, PARTS, MOST_BLOCKS, SIMULATED
 
     def __init__(self) -> None:
         if not cuda.is_available():
-            raise RuntimeError("numba-cuda finds no CUDA device here (NUMBA_ENABLE_CUDASIM=1 would simulate one)")
+            raise RuntimeError("numba-cuda finds no CUDA device and driver here (NUMBA_ENABLE_CUDASIM=1 simulates one)")
 
     def array(self, x: np.ndarray) -> Any:
         """A copy of x on the device."""

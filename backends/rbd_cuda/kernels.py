@@ -22,6 +22,7 @@ from rbd_cuda.arithmetic import (
     add,
     add64,
     bits_of,
+    cooperative,
     cuda,
     device,
     divide64,
@@ -73,6 +74,8 @@ ELEMENTS = 4 * THREADS  # elements of a job of `rebuild_bits`, four a thread
 BITS = ELEMENTS // 32  # words of them in one direction
 RUN = 16  # pairs that a thread adds in float32 before it goes on in binary64
 SPAN = 8 * THREADS  # elements of a job of the transform
+PARTS = 2 if SIMULATED else 16  # of a direction, at most, that are dotted apart
+MOST_BLOCKS = 2 if SIMULATED else 2**31 - 1  # that a launch without jobs starts; their threads take what is left
 ZERO = np.float32(0)
 
 
@@ -186,16 +189,14 @@ def coefficient(inner: float, divisor: float) -> np.float32:
 
 
 def words(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> None:
-    """A thread for each counter."""
-    p = cuda.grid(1)
-    if p < counter.shape[1]:
+    """The words of all counters."""
+    for p in range(cuda.grid(1), counter.shape[1], cuda.gridsize(1)):
         out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
 
 
 def clear(x: Vector) -> None:
     """Zeros."""
-    p = cuda.grid(1)
-    if p < x.shape[0]:
+    for p in range(cuda.grid(1), x.shape[0], cuda.gridsize(1)):
         x[p] = ZERO
 
 
@@ -263,7 +264,7 @@ def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector,
 # Inner products. A job is (compartment, first block, last block, direction, where the compartment begins in g).
 
 
-@device
+@cooperative
 def reduce(inner: float, square: float, sums: Sums) -> None:
     """Add the sums of all threads by halves; thread 0 writes them."""
     left = cuda.shared.array(THREADS, float64)
@@ -333,9 +334,8 @@ def dot_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sum
 
 
 def finish(first: Jobs, sums: Sums, divisors: Sums, a: Vector) -> None:
-    """A thread for each coefficient: the sums of its jobs in order, divided by N; N is their square where that is 0."""
-    q = cuda.grid(1)
-    if q < a.shape[0]:
+    """Coefficients: the sums of their jobs in order, divided by N; N is their square where that is 0."""
+    for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         inner, square = float64(0), float64(0)
         for job in range(first[q], first[q + 1]):
             inner, square = add64(inner, sums[job, 0]), add64(square, sums[job, 1])
@@ -421,16 +421,14 @@ def srht_level(h: int, jobs: Jobs, x: Vector) -> None:
 
 
 def srht_pick(places: Jobs, divisors: Sums, x: Vector, a: Vector) -> None:
-    """A thread for each coefficient: its row of the transform, divided by N."""
-    q = cuda.grid(1)
-    if q < a.shape[0]:
+    """Coefficients: their rows of the transform, divided by N."""
+    for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         a[q] = coefficient(float64(x[places[q]]), divisors[q])
 
 
 def srht_place(places: Jobs, a: Vector, x: Vector) -> None:
-    """A thread for each coefficient, which it puts at its row."""
-    q = cuda.grid(1)
-    if q < a.shape[0]:
+    """Coefficients, each put at its row."""
+    for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         x[places[q]] = a[q]
 
 

@@ -28,8 +28,7 @@ def cores() -> int:
 
 
 def prepare() -> None:
-    """Ranks that outnumber cores give way to each other while they wait; so do the threads of kernels."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    """Ranks that outnumber cores give way to each other while they wait."""
     if number(LOCAL) > cores():
         os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
         os.environ.setdefault("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")
