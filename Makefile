@@ -11,7 +11,6 @@ READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
 BACKENDS := numba torch jax ipu
-export OMP_WAIT_POLICY ?= passive
 
 .PHONY: train test lint unit coverage vectors conformance always test-ft bench docs clean
 

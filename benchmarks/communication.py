@@ -336,7 +336,7 @@ def compared(rounds: int, job: Job) -> list[Row]:
     found: list[list[list[Row]]] = [[], []]
     for _ in range(rounds):
         for ranks, several in zip((0, cores), found, strict=True):
-            several.append(run(ranks, job, OMP_WAIT_POLICY="passive"))  # as rbd_mpi sets it for ranks
+            several.append(run(ranks, job))
     return [
         side_by_side(cores, *([rows[place] for rows in several] for several in found))
         for place in range(len(job.cases))

@@ -5,6 +5,7 @@ May import: numpy, arithmetic, kernels. Tests: tests/test_cuda_backend.py, under
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 
 from rbd_cuda.arithmetic import SIMULATED, cuda
 from rbd_cuda.kernels import KERNELS, MOST_BLOCKS, PARTS, SPAN, THREADS
+
+SWITCH = 1e-4  # seconds: the simulator's threads poll for barriers, so that the usual 5 ms make them wait for nothing
 
 
 @cache
@@ -29,6 +32,8 @@ class Gpu:
     def __init__(self) -> None:
         if not cuda.is_available():
             raise RuntimeError("numba-cuda finds no CUDA device and driver here (NUMBA_ENABLE_CUDASIM=1 simulates one)")
+        if SIMULATED:
+            sys.setswitchinterval(SWITCH)
 
     def array(self, x: np.ndarray) -> Any:
         """A copy of x on the device."""
