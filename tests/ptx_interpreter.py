@@ -365,14 +365,15 @@ def interpret(program: Program, blocks: int, threads: int, *arguments: Any) -> N
 
 
 @cache
-def ptx(name: str, capability: tuple[int, int] = (8, 0)) -> str:
-    """The PTX of a kernel for a compute capability."""
+def ptx(name: str, capability: str = "80") -> str:
+    """The PTX of a kernel for sm_80 or another."""
     from numba import cuda
 
     from rbd_cuda.kernels import KERNELS
 
     kernel = KERNELS[name]
-    text: str = cuda.compile(kernel.function, kernel.signature, device=False, abi="numba", cc=capability)[0]
+    major, minor = divmod(int(capability), 10)
+    text: str = cuda.compile(kernel.function, kernel.signature, device=False, abi="numba", cc=(major, minor))[0]
     return text
 
 

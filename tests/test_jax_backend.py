@@ -31,7 +31,7 @@ BACKEND, REFERENCE = JaxBackend(), NumbaBackend()
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "sparse:7"])
-@settings(max_examples=3)
+@settings(max_examples=5)
 @given(seed=seeds, step=numbers, worker=numbers)
 def test_a_million_elements_have_the_bits_of_the_reference(family: str, seed: int, step: int, worker: int) -> None:
     draw = draw_at(whole(MILLION, d=3), family, "unit", seed, step, worker)

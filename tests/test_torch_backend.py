@@ -57,7 +57,7 @@ def backend() -> TorchBackend:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "sparse:7"])
-@settings(max_examples=2)
+@settings(max_examples=5)
 @given(seed=seeds, step=numbers, worker=numbers, data=st.data())
 def test_a_million_elements(
     backend: TorchBackend, family: str, seed: int, step: int, worker: int, data: st.DataObject

@@ -161,13 +161,7 @@ class CudaBackend:
         if draw.family.name == "srht":
             return self._srht_project(draw, g)
         plan, shape, a = draw.plan, shape_of(draw.family), self.device.empty(draw.plan.d, F32)
-        counts = block_counts(draw)[plan.owners]
-        unit = shape.dotted * self.device.threads
-        parts = ceiling(ceiling(counts, unit), self.device.parts) * unit
-        q, first = cut(counts, parts)
-        k = plan.owners[q]
-        last = np.minimum(first + parts[q], counts[q])
-        jobs = table(k, first, last, q - plan.layout.offsets[k], plan.layout.bounds[k])
+        q, jobs = self._dot_jobs(draw)
         sums = self.device.empty((q.size, 2), np.float64)
         self.device.launch(
             f"dot_{shape.kernels}", q.size, shape.law, self.device.array(jobs), *self._plan(draw), g, sums
@@ -175,6 +169,15 @@ class CudaBackend:
         begins = self.device.array(np.searchsorted(q, np.arange(plan.d + 1)))
         self._each("finish", plan.d, begins, sums, self._divisors(draw), a)
         return a
+
+    def _dot_jobs(self, draw: Draw) -> tuple[Table, Table]:
+        """Directions in a few parts each: which direction a part is of, and the jobs."""
+        plan, unit = draw.plan, shape_of(draw.family).dotted * self.device.threads
+        counts = block_counts(draw)[plan.owners]
+        parts = ceiling(ceiling(counts, unit), self.device.parts) * unit
+        q, first = cut(counts, parts)
+        k, last = plan.owners[q], np.minimum(first + parts[q], counts[q])
+        return q, table(k, first, last, q - plan.layout.offsets[k], plan.layout.bounds[k])
 
     def _divisors(self, draw: Draw) -> Any:
         """N of each direction, or 0 where it is its own square, on the device."""

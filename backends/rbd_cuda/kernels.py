@@ -267,18 +267,17 @@ def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector,
 @cooperative
 def reduce(inner: float, square: float, sums: Sums) -> None:
     """Add the sums of all threads by halves; thread 0 writes them."""
-    left = cuda.shared.array(THREADS, float64)
-    right = cuda.shared.array(THREADS, float64)  # in a line of its own: the simulator tells arrays apart by their lines
+    both = cuda.shared.array((2, THREADS), float64)
     t = cuda.threadIdx.x
-    left[t], right[t] = inner, square
+    both[0, t], both[1, t] = inner, square
     half = THREADS // 2
     while half > 0:
         cuda.syncthreads()
         if t < half:
-            left[t], right[t] = add64(left[t], left[t + half]), add64(right[t], right[t + half])
+            both[0, t], both[1, t] = add64(both[0, t], both[0, t + half]), add64(both[1, t], both[1, t + half])
         half //= 2
     if t == 0:
-        sums[cuda.blockIdx.x, 0], sums[cuda.blockIdx.x, 1] = left[0], right[0]
+        sums[cuda.blockIdx.x, 0], sums[cuda.blockIdx.x, 1] = both[0, 0], both[1, 0]
 
 
 def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: Sums) -> None:
