@@ -10,7 +10,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
-BACKENDS := numba torch jax ipu
+BACKENDS := cuda torch jax ipu numba
+# Its real PTX, interpreted, where there is no GPU.
+CLASS_cuda := ptx_interpreter:PtxBackend
 
 .PHONY: train test lint unit coverage vectors conformance always test-ft bench docs clean
 
@@ -65,7 +67,7 @@ conformance: $(READY) vectors
 	$(BIN)/python docs/backend_table.py --check $(BACKENDS:%=conformance-%.json)
 
 conformance-%.json: $(READY) always
-	@$(BIN)/python -m rbd_ref.conformance --rbd-backend $* --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
+	@PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
 	@tail -n 1 $*.log; rm $*.log
 
 bench: $(READY)

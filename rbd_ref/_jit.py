@@ -20,8 +20,8 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# OpenMP reads this when the first kernel starts its threads. Between two kernels they sleep: by default they would spin,
-# and on cores that are shared, with other ranks or anybody, a step then takes several times as long.
+# OpenMP reads this when the first kernel starts its threads. Between two kernels they sleep: by default they would
+# spin, and on cores that are shared, with other ranks or anybody, a step then takes several times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 prange = numba.prange

@@ -100,7 +100,7 @@ def load(name: str) -> Backend:
         instance = _find(name)()
     except Exception as error:
         raise ValueError(
-            f"backend {name!r} cannot be loaded: {error}: install what it needs or correct the name"
+            f"backend {name!r} cannot be loaded: {error}: give it what it needs, or name another"
         ) from error
     missing = sorted(part for part in PARTS if not hasattr(instance, part))
     if missing:

@@ -20,7 +20,6 @@ import pytest
 from ptx_interpreter import Program, PtxBackend, interpret, ptx
 from rbd_ref.backend import load
 from rbd_ref.compartments import explicit, whole
-from rbd_ref.conformance import descents
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.suite import all_checks, run_check
 from rbd_ref.distributions import FAMILIES, direction_entries, normal_pairs, parse_family
@@ -157,8 +156,8 @@ def test_nothing_is_fused_and_all_is_rounded_to_nearest(capability):
 
 @needs_compiler
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_ptxas_needs_few_registers_and_spills_none(capability, tmp_path, record_property):
-    """The registers of each kernel are properties of this test in the report of `pytest --junitxml`."""
+def test_ptxas_needs_few_registers_and_spills_none(capability, tmp_path, record_testsuite_property):
+    """The registers of each kernel are properties of the suite in the report of `pytest --junitxml FILE`."""
     if ptxas() is None:
         pytest.skip("needs NVIDIA's assembler: pip install nvidia-cuda-nvcc")
     for name in kernel_names():
@@ -169,7 +168,7 @@ def test_ptxas_needs_few_registers_and_spills_none(capability, tmp_path, record_
         assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in result.stderr, name
         registers = re.search(r"Used (\d+) registers", result.stderr)
         assert registers, result.stderr
-        record_property(name, int(registers[1]))
+        record_testsuite_property(f"registers sm_{capability} {name}", int(registers[1]))
         assert int(registers[1]) <= MOST_REGISTERS, name
 
 
@@ -215,11 +214,6 @@ def test_the_suite_on_interpreted_ptx():
     for check in chosen(QUICK):
         result = run_check(backend(), check)
         assert result.outcome == "passed", f"{check}: {result.message}"
-
-
-@needs_compiler
-def test_a_step_on_a_network():
-    descents.step(backend(), "normal")
 
 
 @needs_compiler

@@ -20,6 +20,7 @@ from rbd_ref.operations import Draw
 from rbd_torch import makers
 from rbd_torch.backend import TorchBackend
 from rbd_torch.families import TILE
+from rbd_torch.normals import radius, root
 from rbd_torch.operations import together, tree_sum
 from strategies import bases, numbers, seeds, vector
 from tools import bits, run_python
@@ -94,6 +95,19 @@ def test_the_tree_adds_the_upper_half_to_the_lower(n: int) -> None:
         half = (len(left) + 1) // 2
         left = [left[i] + left[i + half] if i + half < len(left) else left[i] for i in range(half)]
     assert tree_sum(torch.from_numpy(x)[None]).item() == left[0]
+
+
+def test_roots_are_correctly_rounded() -> None:
+    """Of every float from 1 to 4; other powers of 4 only scale them."""
+    x = np.arange(0x3F800000, 0x40800000, dtype=np.uint32).view(np.float32)
+    np.testing.assert_array_equal(bits(root(torch.from_numpy(x)).numpy()), bits(np.sqrt(x)))
+
+
+def test_no_radius_is_zero() -> None:
+    """Of the words that give the least: `root` is for what is above 0."""
+    words = torch.arange(-(2**22), 2**22, dtype=torch.int32)
+    assert float(radius(words).min()) > 0
+    assert torch.isfinite(radius(words)).all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -73,6 +73,7 @@ TOGETHER = 16  # directions whose words are staged together by `rebuild_bits`
 ELEMENTS = 4 * THREADS  # elements of a job of `rebuild_bits`, four a thread
 BITS = ELEMENTS // 32  # words of them in one direction
 RUN = 16  # pairs that a thread adds in float32 before it goes on in binary64
+FAN = 8  # sums that a thread adds between two barriers
 SPAN = 8 * THREADS  # elements of a job of the transform
 PARTS = 2 if SIMULATED else 16  # of a direction, at most, that are dotted apart
 MOST_BLOCKS = 2 if SIMULATED else 2**31 - 1  # that a launch without jobs starts; their threads take what is left
@@ -266,16 +267,16 @@ def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector,
 
 @cooperative
 def reduce(inner: float, square: float, sums: Sums) -> None:
-    """Add the sums of all threads by halves; thread 0 writes them."""
+    """Add the sums of all threads, at most FAN by a thread and barrier; thread 0 writes them."""
     both = cuda.shared.array((2, THREADS), float64)
-    t = cuda.threadIdx.x
+    t, number = cuda.threadIdx.x, THREADS
     both[0, t], both[1, t] = inner, square
-    half = THREADS // 2
-    while half > 0:
+    while number > 1:
+        adders = (number + FAN - 1) // FAN
         cuda.syncthreads()
-        if t < half:
-            both[0, t], both[1, t] = add64(both[0, t], both[0, t + half]), add64(both[1, t], both[1, t + half])
-        half //= 2
+        for s in range(t + adders, number if t < adders else 0, adders):
+            both[0, t], both[1, t] = add64(both[0, t], both[0, s]), add64(both[1, t], both[1, s])
+        number = adders
     if t == 0:
         sums[cuda.blockIdx.x, 0], sums[cuda.blockIdx.x, 1] = both[0, 0], both[1, 0]
 

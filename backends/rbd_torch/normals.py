@@ -1,8 +1,8 @@
 """Box-Muller on tensors, to the bit of the specification.
 
-No step is one that torch may fuse (`addcmul`, `add` of floats with `alpha`), and the square root is taken in float64,
-since torch's float32 root on the CPU is not correctly rounded. There is no `torch.where`, which on the CPU costs as
-much as thirty additions.
+No step is one that torch may fuse (`addcmul`, `add` of floats with `alpha`). `sqrt` is not used: on the CPU it is
+MKL's, whose float32 root is not correctly rounded, and whose float64 root was seen to be far less exact in the first
+calls of two threads at once. There is no `torch.where`, which on the CPU costs as much as thirty additions.
 Specification: docs/specification.md, section 4.1.
 May import: torch, words, rbd_ref.distributions (constants). Tests: tests/test_torch_backend.py.
 """
@@ -22,11 +22,14 @@ TWO_LN_2 = float(law.TWO_LN_2)
 
 
 def root(x: Tensor) -> Tensor:
-    """The square root of floats, correctly rounded: that of float64, rounded once more, is. A device without float64
-    has it taken on the CPU."""
+    """The square root of floats above 0, correctly rounded: x / sqrt(x) in float64, rounded once more.
+
+    Three operations are off by 3 2^-53 at most, and the root of a float32 is never nearer than 2^-51 of it to where
+    rounding turns. A device without float64 has it taken on the CPU."""
     if x.device.type == "mps":
         return root(x.cpu()).to(x.device)
-    return x.double().sqrt_().float()
+    wide = x.double()
+    return wide.mul_(wide.rsqrt()).float()
 
 
 def radius(x0: Tensor) -> Tensor:

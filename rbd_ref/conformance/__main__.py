@@ -45,9 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
     options = parser().parse_args(arguments)
     try:
+        backend = load(options.rbd_backend)
         if options.report:
             options.report.touch()
-        backend = load(options.rbd_backend)
     except (ValueError, OSError) as error:
         print(f"rbd_ref.conformance: {error}", file=sys.stderr)
         return 2
