@@ -20,6 +20,8 @@ from rbd_ref.descent import EXCHANGES, METHODS, Method
 from rbd_ref.exchange import Alone
 from rbd_ref.files import RunError
 from rbd_ref.logbook import cosine
+from rbd_ref.networks import Network
+from rbd_ref.numba_backend import NumbaBackend
 from rbd_ref.replica import Replica
 from rbd_ref.runs import Run
 from rbd_ref.training import Silence, Stopped, Taken, train
@@ -48,6 +50,21 @@ WAYS = {
     "nes": ("--method", "nes", "--antithetic"),
     "nes-shared-batch": ("--method", "nes-shared-batch", "--transforms", "ranks"),
 }
+
+
+class Halved(NumbaBackend):
+    """A backend with gradients of its own, whose bits cannot be taken for the reference's."""
+
+    def loss_and_gradient(self, network: Network, theta: Any, x: Any, y: Any) -> tuple[float, Any]:
+        assert y.dtype == np.int64
+        loss, g = networks.loss_and_gradient(network, theta, x, y)
+        return loss, g / np.float32(2)
+
+
+def test_gradients_are_the_backend_s_own_where_it_has_some(tmp_path: Path) -> None:
+    """Half the gradient at twice the rate: a power of two rounds nothing."""
+    own = trained(tmp_path / "own", *QUICK, "--backend", "test_training:Halved", "--lr", "1.0")
+    assert sha(own) == sha(trained(tmp_path / "usual", *QUICK, "--lr", "0.5"))
 
 
 # The same weights.
