@@ -459,7 +459,7 @@ def test_room_is_made_on_a_disk_that_was_full(tmp_path: Path, capsys: pytest.Cap
         ("--method adam", "method 'adam' is unknown, expected one of fpd, nes"),
         ("--family cauchy", "family 'cauchy' is unknown, expected"),
         ("--normalize l1", "normalize 'l1' is unknown, expected one of"),
-        ("--backend cuda", "backend 'cuda' is unknown, expected one of"),
+        ("--backend abacus", "backend 'abacus' is unknown, expected one of"),
         ("--exchange gossip", "exchange 'gossip' is unknown"),
         ("--optimiser lion --method fpd", "optimiser 'lion' is unknown"),
         ("--transforms sorted", "'sorted'"),
