@@ -105,20 +105,31 @@ def places_up_to(words: Words, top: np.uint32) -> NDArray[np.int64]:
 
 
 @kernel
-def near_smallest(words: Words, d: int) -> NDArray[np.int64]:
-    """Places of at least the d smallest words, ascending, and of few more: words are spread evenly over 0 .. 2^32 - 1,
-    so d + 8 sqrt(d) of them are expected up to this bound, or as good as never less than d; if so, all places."""
-    share = (d + 8 * np.sqrt(d) + 8) / words.size
-    places = places_up_to(words, np.uint32(min(share, 1.0) * 0xFFFFFFFF))
-    return places if places.size >= d else np.arange(words.size)
+def bound(d: float, n: int) -> np.uint32:
+    """The word up to which d of n are expected: they are spread evenly over 0 .. 2^32 - 1."""
+    return np.uint32(min(max(d / n, 0.0), 1.0) * 0xFFFFFFFF)
+
+
+@kernel
+def nth(words: Words, d: int, low: np.uint32) -> np.uint32:
+    """The d-th smallest word, which is quickly found if it is above `low` and most words are not."""
+    above = words[words > low]
+    rest = d - (words.size - above.size)
+    return np.partition(above, rest - 1)[rest - 1] if rest > 0 else np.partition(words, d - 1)[d - 1]
 
 
 @kernel
 def smallest(words: Words, d: int) -> NDArray[np.int64]:
-    """Places of the d smallest words, ascending: those below the d-th smallest, and the first of those equal to it."""
-    places = near_smallest(words, d)
+    """Places of the d smallest words, ascending: those below the d-th smallest, and the first of those equal to it.
+
+    The d-th is looked for between the bounds of d - 8 sqrt(d) and d + 8 sqrt(d) words, where it is as good as always.
+    """
+    spread = 8 * np.sqrt(d) + 8
+    places = places_up_to(words, bound(d + spread, words.size))
+    if places.size < d:
+        places = np.arange(words.size)
     candidates = words[places]
-    limit = np.partition(candidates, d - 1)[d - 1]
+    limit = nth(candidates, d, bound(d - spread, words.size))
     equal = d - np.sum(candidates < limit)
     chosen = np.empty(d, dtype=np.int64)
     i = 0
@@ -185,16 +196,23 @@ def levels(x: Vector, h: int) -> None:
 
 
 @kernel
-def transform_kernel(x: Vector) -> None:
-    """The kernel of `transform`, in place: the lower levels of blocks that stay in the caches, one after the other."""
-    near, far = min(x.size, NEAR), min(x.size, FAR)
+def block_levels(x: Vector) -> None:
+    """All levels of a block that stays in the second cache: first those of its parts that stay in the first."""
+    near = min(x.size, NEAR)
     for start in range(0, x.size, near):
-        block = x[start : start + near]
+        part = x[start : start + near]
         if near >= 8:
-            first_levels(block)
-        levels(block, 8 if near >= 8 else 1)
+            first_levels(part)
+        levels(part, 8 if near >= 8 else 1)
+    levels(x, near)
+
+
+@kernel
+def transform_kernel(x: Vector) -> None:
+    """The kernel of `transform`, in place: all levels of one block after the other, then those above."""
+    far = min(x.size, FAR)
     for start in range(0, x.size, far):
-        levels(x[start : start + far], near)
+        block_levels(x[start : start + far])
     levels(x, far)
 
 
