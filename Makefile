@@ -62,7 +62,7 @@ conformance: $(READY) vectors
 	$(BIN)/python -m rbd_ref.conformance --rbd-backend numba --report conformance-numba.json
 
 bench: $(READY)
-	$(BIN)/python benchmarks/descend.py
+	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
 
 docs: $(READY)
 	$(BIN)/python docs/pictures.py

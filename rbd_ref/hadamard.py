@@ -115,7 +115,10 @@ def nth(words: Words, d: int, low: np.uint32) -> np.uint32:
     """The d-th smallest word, which is quickly found if it is above `low` and most words are not."""
     above = words[words > low]
     rest = d - (words.size - above.size)
-    return np.partition(above, rest - 1)[rest - 1] if rest > 0 else np.partition(words, d - 1)[d - 1]
+    if rest < 1:
+        above, rest = words, d
+    limit: np.uint32 = np.partition(above, rest - 1)[rest - 1]
+    return limit
 
 
 @kernel

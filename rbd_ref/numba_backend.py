@@ -22,7 +22,8 @@ from rbd_ref.prng import Words, threefry
 from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
-ROOM = 2**18  # words of directions that `descend` holds for each thread, which its second cache has place for
+ROOM = 2**17  # words of directions that `descend` holds at a time, where two vectors of the size are not more than that
+SUMS = 4  # words that the two sums of a tile take
 config: Any = numba.config
 GRAIN = 2**15  # entries of directions that are worth a thread
 EMPTY = np.empty(0, dtype=F32)
@@ -35,10 +36,10 @@ def words_kernel(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> No
         out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
 
 
-def rows_held(size: int, d: int, words: int, threads: int) -> int:
-    """How many directions of `size` elements, `words` long, `descend` holds at a time: what the threads have room for,
-    or what two vectors of the size would take, and two at least."""
-    return min(d, max(2, max(threads * ROOM, 2 * size) // words))
+def rows_held(size: int, d: int, words: int) -> int:
+    """How many directions of `size` elements `descend` holds at a time, where each takes `words` with its sums: what
+    there is room for, or what two vectors of the size would take, and two at least."""
+    return min(d, max(2, max(ROOM, 2 * size) // words))
 
 
 @contextmanager
@@ -157,7 +158,7 @@ class NumbaBackend:
         """Compartment k, whose parts of the vectors are given."""
         law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
         words, threads = room(law, g.size), numba.get_num_threads()
-        held = rows_held(g.size, a.size, tiles * words, threads)
+        held = rows_held(g.size, a.size, tiles * (words + SUMS))
         rows, sums = np.empty((tiles, held, words), dtype=np.uint32), np.empty((held, tiles, 2))
         operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
