@@ -205,7 +205,7 @@ def run(code: str) -> str:
 
 
 def memory_rows(long: bool) -> list[Row]:
-    """Peak above g, in vectors of D; normals of D = 10^8 with few directions unless there is time."""
+    """Peak above g, in vectors of D to a hundredth; fewer directions where they take long, unless there is time."""
     rows = []
     for family, D, d in (
         ("normal", 10**5, 1000),
@@ -216,7 +216,7 @@ def memory_rows(long: bool) -> list[Row]:
         ("sparse", 10**8, 1000 if long else 100),
         ("srht", 10**8, 1000),
     ):
-        vectors = float(run(PEAK.format(family=family, D=D, d=d)))
+        vectors = round(float(run(PEAK.format(family=family, D=D, d=d))), 2)
         rows.append(Row(f"peak memory, {family}, D = {D:.0e}, d = {d}", "", vectors, 3, "D", at_most=True))
     return rows
 
