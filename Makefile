@@ -71,7 +71,7 @@ conformance-%.json: $(READY) always
 	@tail -n 1 $*.log; rm $*.log
 
 bench: $(READY)
-	$(BIN)/python benchmarks/descend.py
+	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
 
 docs: $(READY)
 	$(BIN)/python docs/pictures.py

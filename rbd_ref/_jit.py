@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,3 +93,21 @@ def kernel(function: F) -> F:
 def parallel_kernel(function: F) -> F:
     """A kernel whose `prange` loops are divided among threads."""
     return _compile(function, parallel=True)
+
+
+def _widest(_: Any) -> Any:
+    """Typing and code of `widest`: nothing but a mark on the function that is being compiled."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')  # not among the names llvmlite knows
+        return context.get_dummy_value()
+
+    return numba.types.none(), generate
+
+
+def _nothing() -> None:
+    """`widest` where kernels run as plain Python."""
+
+
+# Said at the start of a kernel: take the widest vectors there are. LLVM by itself uses half of AVX-512's.
+widest: Any = _nothing if config.DISABLE_JIT else intrinsic(_widest)

@@ -87,8 +87,17 @@ class Plan:
         """The directions of compartment k, which are its coefficients."""
         return slice(*self.layout.offsets[k : k + 2].tolist())
 
+    @cached_property
+    def _tilings(self) -> dict[int, Sizes]:
+        return {}
+
     def tiles(self, length: int) -> Sizes:
         """All compartments cut into tiles of `length` elements: (2, tiles), the compartment and the first element."""
+        if length not in self._tilings:
+            self._tilings[length] = self._tiles(length)
+        return self._tilings[length]
+
+    def _tiles(self, length: int) -> Sizes:
         counts = -(-np.array(self.sizes) // length)
         owners = np.repeat(np.arange(self.K), counts)
         before = np.repeat(np.cumsum(counts) - counts, counts)

@@ -2,7 +2,7 @@
 
 For each family a plain NumPy definition and the kernel held to it. Every float operation is float32, rounded
 once and never fused, in the order written here: the bits are the specification (docs/specification.md, section 4).
-`srht` takes its signs from here and its rows from hadamard.py.
+tiles.py puts the kernels together, and hadamard.py has `srht`.
 May import: numpy, _jit, _check, prng. Tests: tests/test_distributions.py, tests/test_statistics.py.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref._check import integer, member
-from rbd_ref._jit import device, kernel
+from rbd_ref._jit import device, kernel, widest
 from rbd_ref.prng import Words, threefry, threefry2x32
 
 Vector = NDArray[np.float32]
@@ -58,10 +58,10 @@ class Family:
     def __str__(self) -> str:
         return f"{self.name}:{self.window}" if self.name == "sparse" else self.name
 
-    def expected_square(self, size: int) -> float:
-        """E |phi|^2 of a direction over `size` elements."""
+    def expected_square(self, size: Any) -> Any:
+        """E |phi|^2 of a direction over `size` elements, a number or many."""
         if self.name == "sparse":
-            return float(-(-size // self.window))
+            return -(-size // self.window) * 1.0
         return size * {"uniform": 1 / 3, "bernoulli-graphcore": 1.25}.get(self.name, 1.0)
 
     @property
@@ -177,6 +177,7 @@ def direction_entries(family: Family, key: Words, direction: int, size: int) -> 
 
 
 THRESHOLD = np.int32(F32(2 / 3).view(np.int32))
+SIGN_BIT = np.uint32(2**31)
 
 
 @device
@@ -219,6 +220,7 @@ def uniform_value(x: np.uint32) -> np.float32:
 @kernel
 def fill_words(key: KeyPair, i: int, first: int, x0: Words, x1: Words) -> None:
     """Words of direction i for the blocks first, first + 1, ... into x0 and x1."""
+    widest()
     for p in range(x0.size):
         x0[p], x1[p] = threefry(key[0], key[1], np.uint32(i), np.uint32(first + p))
 
@@ -226,6 +228,7 @@ def fill_words(key: KeyPair, i: int, first: int, x0: Words, x1: Words) -> None:
 @kernel
 def fill_normal(x0: Words, x1: Words, phi: Vector) -> None:
     """Elements 2p and 2p + 1 from block p."""
+    widest()
     for p in range(x0.size):
         phi[2 * p], phi[2 * p + 1] = normal_pair(x0[p], x1[p])
 
@@ -233,19 +236,28 @@ def fill_normal(x0: Words, x1: Words, phi: Vector) -> None:
 @kernel
 def fill_uniform(x0: Words, x1: Words, phi: Vector) -> None:
     """Elements 2p and 2p + 1 from block p."""
+    widest()
     for p in range(x0.size):
         phi[2 * p] = uniform_value(x0[p])
         phi[2 * p + 1] = uniform_value(x1[p])
 
 
+@device
+def flip(x: np.float32, word: np.uint32, b: int) -> np.float32:
+    """x, or -x if bit b of the word is set: an exclusive or with the sign bit."""
+    sign = np.uint32(np.uint32(word << np.uint32(31 - b)) & SIGN_BIT)
+    return np.uint32(np.float32(x).view(np.uint32) ^ sign).view(np.float32)
+
+
 @kernel
-def fill_bits(x0: Words, x1: Words, clear: np.float32, set_: np.float32, phi: Vector) -> None:
-    """Elements 64p .. 64p + 63 from block p: `clear` or `set_` as the bit is."""
+def fill_bernoulli(x0: Words, x1: Words, phi: Vector) -> None:
+    """Elements 64p .. 64p + 63 from block p: +-1 as the bit is, less 1/2."""
+    widest()
     for p in range(x0.size):
         for b in range(32):
-            phi[64 * p + b] = set_ if np.uint32(x0[p] >> np.uint32(b)) & np.uint32(1) else clear
+            phi[64 * p + b] = flip(ONE, x0[p], b) - HALF
         for b in range(32):
-            phi[64 * p + 32 + b] = set_ if np.uint32(x1[p] >> np.uint32(b)) & np.uint32(1) else clear
+            phi[64 * p + 32 + b] = flip(ONE, x1[p], b) - HALF
 
 
 @device
@@ -254,39 +266,23 @@ def window_of(j: int, length: int, longer: int) -> int:
     return j // (length + 1) if j < longer * (length + 1) else longer + (j - longer * (length + 1)) // length
 
 
-@kernel
-def fill_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, phi: Vector) -> None:
-    """Elements first .. first + n - 1 of a sparse direction over `size` elements."""
-    phi[:n] = np.float32(0)
-    windows = (size + window - 1) // window
-    length = size // windows
-    longer = size - windows * length
-    for v in range(window_of(first, length, longer), window_of(first + n - 1, length, longer) + 1):
-        x0, x1 = threefry(key[0], key[1], np.uint32(i), np.uint32(v // 2))
-        x = x0 if v % 2 == 0 else x1
-        scaled = np.uint32(np.uint32(x >> np.uint32(8)) * np.uint32(length + (v < longer)))
-        place = v * length + min(v, longer) + np.int64(scaled >> np.uint32(24)) - first
-        if 0 <= place < n:
-            phi[place] = ONE - TWO * np.float32(np.int32(x & np.uint32(1)))
+@device
+def sparse_entry(x: np.uint32, v: np.uint32, length: np.uint32, longer: np.uint32, first: np.uint32) -> np.uint32:
+    """The non-zero of window v from its word x: twice its place, counted from element `first`, and the bit of its sign.
 
-
-@kernel
-def fill(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, phi: Vector) -> None:
-    """Elements first .. first + n - 1 of direction i over `size` elements into phi[:n].
-
-    `first` is a multiple of TILE and n at most TILE; phi and scratch have TILE places, and all of phi may be written.
+    The kernel of `sparse_entries`.
     """
-    if law.code == SPARSE:
-        fill_sparse(law.window, key, i, first, n, size, phi)
-        return
-    block = 2 if law.code <= UNIFORM else 64
-    blocks = (n + block - 1) // block
-    x0, x1 = scratch[:blocks], scratch[TILE // 2 : TILE // 2 + blocks]
-    fill_words(key, i, first // block, x0, x1)
-    if law.code == NORMAL:
-        fill_normal(x0, x1, phi)
-    elif law.code == UNIFORM:
-        fill_uniform(x0, x1, phi)
-    else:
-        shift = HALF if law.code == BERNOULLI else np.float32(0)
-        fill_bits(x0, x1, ONE - shift, -ONE - shift, phi)
+    scaled = np.uint32(np.uint32(x >> np.uint32(8)) * np.uint32(length + np.uint32(v < longer)))
+    start = np.uint32(np.uint32(v * length) + min(v, longer))
+    place = np.uint32(np.uint32(start - first) + np.uint32(scaled >> np.uint32(24)))
+    return np.uint32(np.uint32(place << np.uint32(1)) | np.uint32(x & np.uint32(1)))
+
+
+@kernel
+def fill_sparse(x0: Words, x1: Words, v: int, length: int, longer: int, first: int, entries: Words) -> None:
+    """The non-zeros of the windows v + 2p and v + 2p + 1 from block p; v is even."""
+    widest()
+    for p in range(x0.size):
+        here, size, more, origin = np.uint32(v + 2 * p), np.uint32(length), np.uint32(longer), np.uint32(first)
+        entries[2 * p] = sparse_entry(x0[p], here, size, more, origin)
+        entries[2 * p + 1] = sparse_entry(x1[p], np.uint32(here + np.uint32(1)), size, more, origin)

@@ -1,6 +1,6 @@
 """The reference backend: the kernels of operations.py behind the backend protocol, registered as `numba`.
 
-May import: numpy, numba, operations, hadamard, distributions, backend. Tests: tests/test_operations.py.
+May import: numpy, numba, operations, hadamard, tiles, distributions, backend. Tests: tests/test_operations.py.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from rbd_ref import hadamard, operations
 from rbd_ref._jit import parallel_kernel, prange
 from rbd_ref.backend import Capabilities
 from rbd_ref.compartments import Layout
-from rbd_ref.distributions import F32, TILE, Vector, fill
+from rbd_ref.distributions import F32, TILE, Vector
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
+from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
-ROOM = 2**18  # entries of directions that `descend` holds at a time, where two directions are not more than that
+ROOM = 2**17  # words of directions that `descend` holds at a time, where two vectors of the size are not more than that
+SUMS = 4  # words that the two sums of a tile take
 config: Any = numba.config
 GRAIN = 2**15  # entries of directions that are worth a thread
 EMPTY = np.empty(0, dtype=F32)
@@ -34,9 +36,10 @@ def words_kernel(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> No
         out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
 
 
-def rows_held(size: int, d: int) -> int:
-    """How many directions of `size` elements `descend` holds at a time: two, or as many as have room."""
-    return min(d, max(2, ROOM // size))
+def rows_held(size: int, d: int, words: int) -> int:
+    """How many directions of `size` elements `descend` holds at a time, where each takes `words` with its sums: what
+    there is room for, or what two vectors of the size would take, and two at least."""
+    return min(d, max(2, max(ROOM, 2 * size) // words))
 
 
 @contextmanager
@@ -79,13 +82,12 @@ class NumbaBackend:
         key = (draw.keys[0, k], draw.keys[1, k])
         if draw.family.name == "srht":
             chosen = hadamard.rows_kernel(key, row.size, draw.plan.dims[k])[i : i + 1]
-            hadamard.synthesise(key, chosen, np.ones(1, dtype=F32), row)
+            x = np.empty(hadamard.padded(row.size), dtype=F32)
+            hadamard.synthesise(key, chosen, np.ones(1, dtype=F32), row, x)
             return
-        scratch, phi = np.empty(TILE, dtype=np.uint32), np.empty(TILE, dtype=F32)
+        scratch, held = np.empty(SCRATCH, dtype=np.uint32), np.empty(LARGEST_ROOM, dtype=np.uint32)
         for first in range(0, row.size, TILE):
-            n = min(TILE, row.size - first)
-            fill(draw.family.law, key, i, first, n, row.size, scratch, phi)
-            row[first : first + n] = phi[:n]
+            fill(draw.family.law, key, i, first, row.size, scratch, held, row[first : first + TILE])
 
     def project(self, draw: Draw, g: Vector) -> Vector:
         """`operations.project_dense`, near enough."""
@@ -145,14 +147,20 @@ class NumbaBackend:
 
     def _descend(self, draw: Draw, g: Vector, a: Vector, u: Vector) -> None:
         """Small compartments apart, one thread each; large ones one after the other, all threads together."""
-        plan, law, sizes = draw.plan, draw.family.law, np.array(draw.plan.sizes)
-        small = np.flatnonzero(sizes <= SMALL)
-        operations.descend_apart(law, draw.keys, plan.layout, small, draw.divisors, g, a, u)
+        plan, sizes = draw.plan, np.diff(draw.plan.layout.bounds)
+        if sizes.min() <= SMALL:
+            small = np.flatnonzero(sizes <= SMALL)
+            operations.descend_apart(draw.family.law, draw.keys, plan.layout, small, draw.divisors, g, a, u)
         for k in np.flatnonzero(sizes > SMALL).tolist():
-            tiles, held = -(-plan.sizes[k] // TILE), rows_held(plan.sizes[k], plan.dims[k])
-            rows, sums = np.empty((held, tiles * TILE), dtype=F32), np.empty((held, tiles, 2))
-            here, there, key = plan.elements(k), plan.directions(k), (draw.keys[0, k], draw.keys[1, k])
-            operations.descend_together(law, key, draw.divisors[k], rows, sums, g[here], a[there], u[here])
+            self._descend_together(draw, k, g[plan.elements(k)], a[plan.directions(k)], u[plan.elements(k)])
+
+    def _descend_together(self, draw: Draw, k: int, g: Vector, a: Vector, u: Vector) -> None:
+        """Compartment k, whose parts of the vectors are given."""
+        law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
+        words, threads = room(law, g.size), numba.get_num_threads()
+        held = rows_held(g.size, a.size, tiles * (words + SUMS))
+        rows, sums = np.empty((tiles, held, words), dtype=np.uint32), np.empty((held, tiles, 2))
+        operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
     def set_threads(self, n: int) -> int:
         """Numba's threads, at most as many as it started with."""

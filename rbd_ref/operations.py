@@ -1,10 +1,10 @@
 """The operations on a basis: directions, project, reconstruct, descend; first as definitions, then as kernels.
 
 The definitions build the directions as a dense NumPy matrix and say what the operations are; tests hold the kernels
-to them. The kernels hold a tile of one direction at a time, so memory is O(D + d), and no thread count changes a bit:
-each element of an update and each coefficient is computed by one thread in one order.
+to them. The kernels hold tiles of a few directions at a time (tiles.py), so memory is O(D + d), and no thread count
+changes a bit: each element of an update and each coefficient is computed by one thread in one order.
 Specification: docs/specification.md, sections 5 to 7.
-May import: numpy, _jit, prng, distributions, hadamard, compartments. Tests: tests/test_operations.py.
+May import: numpy, _jit, prng, distributions, tiles, hadamard, compartments. Tests: tests/test_operations.py.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from rbd_ref import hadamard
 from rbd_ref._jit import kernel, parallel_kernel, prange
 from rbd_ref.compartments import Layout, Plan, Sizes
-from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries, fill
-from rbd_ref.prng import Words, basis_keys
+from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries
+from rbd_ref.prng import Words, basis_keys_kernel, root_key
+from rbd_ref.tiles import LANES, SCRATCH, add, dot, hold, room
+from rbd_ref.tiles import LARGEST_ROOM as ROOM
 
 NORMALIZATIONS = ("unit", "expected", "none", "graphcore")
 LEAST_COEFFICIENT = F32(2.0**-64)  # smaller ones become 0, so that no product in `reconstruct` is subnormal
-LANES = 64
+Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Draw:
     @cached_property
     def keys(self) -> Words:
         """Keys (2, K), one for each compartment."""
-        return basis_keys(self.seed, self.step, self.worker, self.plan.K)
+        with np.errstate(over="ignore"):
+            return basis_keys_kernel(root_key(self.seed), self.step, self.worker, self.plan.K)
 
     @cached_property
     def divisors(self) -> NDArray[np.float64]:
@@ -51,7 +54,7 @@ class Draw:
             return np.full(self.plan.K, float(self.plan.D))
         if self.normalize == "unit" and not self.family.square_is_constant:
             return np.zeros(self.plan.K)
-        return np.array([self.family.expected_square(size) for size in self.plan.sizes])
+        return np.asarray(self.family.expected_square(np.diff(self.plan.layout.bounds)), dtype=np.float64)
 
 
 def direction_dense(draw: Draw, k: int, i: int) -> Vector:
@@ -119,24 +122,6 @@ def descend_dense(draw: Draw, g: Vector) -> tuple[Vector, Vector]:
 
 
 @kernel
-def lane_sum(x: Vector, y: Vector, lanes: Vector) -> float:
-    """sum_j x_j y_j over one tile, j < y.size: element j goes to lane j mod 64, and the lanes are added by halves."""
-    lanes[:] = np.float32(0)
-    whole = y.size - y.size % LANES
-    for first in range(0, whole, LANES):
-        for lane in range(LANES):
-            lanes[lane] += x[first + lane] * y[first + lane]
-    for lane in range(y.size - whole):
-        lanes[lane] += x[whole + lane] * y[whole + lane]
-    half = LANES // 2
-    while half > 0:
-        for lane in range(half):
-            lanes[lane] += lanes[lane + half]
-        half //= 2
-    return float(lanes[0])
-
-
-@kernel
 def coefficient(inner: float, square: float, divisor: float) -> np.float32:
     """a = inner / N, rounded to float32, +0 where it is below 2^-64; N is `divisor` or, where that is 0, `square`."""
     a = np.float32(inner / (square if divisor == 0 else divisor))
@@ -144,37 +129,20 @@ def coefficient(inner: float, square: float, divisor: float) -> np.float32:
 
 
 @kernel
-def add_multiple(a: np.float32, phi: Vector, u: Vector) -> None:
-    """u <- u + a phi, product and sum each rounded once."""
-    for j in range(u.size):
-        u[j] = u[j] + np.float32(a * phi[j])
-
-
-@kernel
-def dot_tile(
-    law: Law, key: KeyPair, i: int, first: int, g: Vector, square: bool, scratch: Words, lanes: Vector, phi: Vector
-) -> tuple[float, float]:
-    """Write the tile of direction i from `first` on into phi; return its sums with g and, if asked, with itself."""
-    n = min(TILE, g.size - first)
-    fill(law, key, i, first, n, g.size, scratch, phi)
-    inner = lane_sum(phi, g[first : first + n], lanes)
-    return inner, (lane_sum(phi, phi[:n], lanes) if square else 0.0)
-
-
-@kernel
 def dot_direction(
-    law: Law, key: KeyPair, i: int, g: Vector, divisor: float, scratch: Words, lanes: Vector, phi: Vector
+    law: Law, key: KeyPair, i: int, g: Vector, divisor: float, scratch: Words, lanes: Vector, held: Words, stride: int
 ) -> np.float32:
     """The coefficient of direction i: the sums of its tiles are added in float64, from the first tile on.
 
-    phi has room for one tile, which is then written over, or for all of them and a tile more.
+    The tiles are held `stride` words apart; where that is 0, each is written over the one before.
     """
     inner, square = 0.0, 0.0
-    for first in range(0, g.size, TILE):
-        place = first if phi.size > TILE else 0
-        s, t = dot_tile(law, key, i, first, g, divisor == 0, scratch, lanes, phi[place : place + TILE])
-        inner += s
-        square += t
+    for t in range((g.size + TILE - 1) // TILE):
+        part, tile = g[t * TILE : (t + 1) * TILE], held[t * stride :]
+        hold(law, key, i, t * TILE, part.size, g.size, scratch, tile)
+        sums = dot(law, tile, part, divisor == 0, lanes)
+        inner += sums[0]
+        square += sums[1]
     return coefficient(inner, square, divisor)
 
 
@@ -186,10 +154,9 @@ def project_kernel(
     for q in prange(a.size):
         k = owners[q]
         part = g[layout.bounds[k] : layout.bounds[k + 1]]
-        scratch, lanes = np.empty(TILE, np.uint32), np.empty(LANES, np.float32)
-        phi = np.empty(TILE, np.float32)
+        scratch, lanes, held = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty(ROOM, np.uint32)
         i = q - layout.offsets[k]
-        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, phi)
+        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, held, 0)
 
 
 @parallel_kernel
@@ -198,22 +165,23 @@ def reconstruct_kernel(law: Law, keys: Words, layout: Layout, tiles: Sizes, a: V
     for q in prange(tiles.shape[1]):
         k, first = tiles[0, q], tiles[1, q]
         start, stop = layout.bounds[k], layout.bounds[k + 1]
-        n = min(TILE, stop - start - first)
-        scratch, phi = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
-        part = u[start + first : start + first + n]
+        part = u[start + first : min(start + first + TILE, stop)]
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
         for i in range(layout.offsets[k + 1] - layout.offsets[k]):
-            fill(law, (keys[0, k], keys[1, k]), i, first, n, stop - start, scratch, phi)
-            add_multiple(a[layout.offsets[k] + i], phi, part)
+            hold(law, (keys[0, k], keys[1, k]), i, first, part.size, stop - start, scratch, held)
+            add(law, a[layout.offsets[k] + i], held, part)
 
 
 @kernel
 def descend_compartment(law: Law, key: KeyPair, divisor: float, g: Vector, a: Vector, u: Vector) -> None:
-    """Each direction is written once, dotted with g, and added to u while it is at hand."""
-    phi = np.empty(g.size + TILE, np.float32)
-    scratch, lanes = np.empty(TILE, np.uint32), np.empty(LANES, np.float32)
+    """Each direction is made once, dotted with g, and added to u while it is at hand."""
+    tiles, stride = (g.size + TILE - 1) // TILE, room(law, g.size)
+    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+    held = np.empty(tiles * stride, np.uint32)
     for i in range(a.size):
-        a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, phi)
-        add_multiple(a[i], phi, u)
+        a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, held, stride)
+        for t in range(tiles):
+            add(law, a[i], held[t * stride :], u[t * TILE : (t + 1) * TILE])
 
 
 @parallel_kernel
@@ -228,29 +196,46 @@ def descend_apart(
         descend_compartment(law, (keys[0, k], keys[1, k]), divisors[k], g[here], a[there], u[here])
 
 
+@kernel
+def dot_tiles(
+    law: Law, key: KeyPair, start: int, span: tuple[int, int], square: bool, rows: Words, sums: Sums, g: Vector
+) -> None:
+    """Pairs of tile and direction, numbered tile by tile: each is held in `rows` and its sums are kept in `sums`."""
+    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+    for q in range(span[0], span[1]):
+        t, r = q // sums.shape[0], q % sums.shape[0]
+        part = g[t * TILE : (t + 1) * TILE]
+        hold(law, key, start + r, t * TILE, part.size, g.size, scratch, rows[t, r])
+        sums[r, t, 0], sums[r, t, 1] = dot(law, rows[t, r], part, square, lanes)
+
+
+@kernel
+def coefficients(sums: Sums, divisor: float, a: Vector) -> None:
+    """The coefficients of some directions from the sums of their tiles, added from the first tile on."""
+    for r in range(a.size):
+        inner, square = 0.0, 0.0
+        for t in range(sums.shape[1]):
+            inner += sums[r, t, 0]
+            square += sums[r, t, 1]
+        a[r] = coefficient(inner, square, divisor)
+
+
 @parallel_kernel
 def descend_together(
-    law: Law, key: KeyPair, divisor: float, rows: Vector, sums: NDArray[np.float64], g: Vector, a: Vector, u: Vector
+    law: Law, key: KeyPair, divisor: float, threads: int, rows: Words, sums: Sums, g: Vector, a: Vector, u: Vector
 ) -> None:
-    """One large compartment: the threads share its tiles, a few directions (`rows`) at a time."""
-    tiles = sums.shape[1]
-    for start in range(0, a.size, rows.shape[0]):
-        count = min(rows.shape[0], a.size - start)
+    """One large compartment: the threads share its tiles, some directions (`rows`) at a time."""
+    tiles, held = rows.shape[0], rows.shape[1]
+    for start in range(0, a.size, held):
+        some = a[start : start + held]
+        work, these = tiles * some.size, sums[: some.size]
+        for k in prange(threads):
+            span = work * k // threads, work * (k + 1) // threads
+            dot_tiles(law, key, start, span, divisor == 0, rows, these, g)
+        coefficients(these, divisor, some)
         for t in prange(tiles):
-            scratch, lanes = np.empty(TILE, np.uint32), np.empty(LANES, np.float32)
-            for r in range(count):
-                phi = rows[r, t * TILE : (t + 1) * TILE]
-                s = dot_tile(law, key, start + r, t * TILE, g, divisor == 0, scratch, lanes, phi)
-                sums[r, t, 0], sums[r, t, 1] = s
-        for r in range(count):
-            inner, square = 0.0, 0.0
-            for t in range(tiles):
-                inner += sums[r, t, 0]
-                square += sums[r, t, 1]
-            a[start + r] = coefficient(inner, square, divisor)
-        for t in prange(tiles):
-            for r in range(count):
-                add_multiple(a[start + r], rows[r, t * TILE : (t + 1) * TILE], u[t * TILE : (t + 1) * TILE])
+            for r in range(some.size):
+                add(law, some[r], rows[t, r], u[t * TILE : (t + 1) * TILE])
 
 
 @parallel_kernel
@@ -260,10 +245,12 @@ def srht_kernel(keys: Words, layout: Layout, divisors: NDArray[np.float64], g: V
         here = slice(layout.bounds[k], layout.bounds[k + 1])
         part = a[layout.offsets[k] : layout.offsets[k + 1]]
         key = (keys[0, k], keys[1, k])
-        chosen = hadamard.rows_kernel(key, layout.bounds[k + 1] - layout.bounds[k], part.size)
+        size = layout.bounds[k + 1] - layout.bounds[k]
+        chosen = hadamard.rows_kernel(key, size, part.size)
+        x = np.empty(hadamard.padded_kernel(size), np.float32)
         if g.size > 0:
-            inner = hadamard.analyse(key, chosen, g[here])
+            inner = hadamard.analyse(key, chosen, g[here], x)
             for i in range(part.size):
                 part[i] = coefficient(float(inner[i]), 1.0, divisors[k])
         if u.size > 0:
-            hadamard.synthesise(key, chosen, part, u[here])
+            hadamard.synthesise(key, chosen, part, u[here], x)

@@ -1,6 +1,7 @@
 """Words: Threefry2x32 with 20 rounds, the keys made with it, and nothing else random in the project.
 
-A plain NumPy definition (`threefry2x32`, `fold_in`, `root_key`) and the scalar kernel held to it (`threefry`).
+A plain NumPy definition (`threefry2x32`, `fold_in`, `root_key`) and the kernels held to it (`threefry`, and
+`basis_keys_kernel` for the keys of every step).
 Specification: docs/specification.md, sections 1 and 2.
 May import: numpy, _jit, _check. Tests: tests/test_prng.py.
 """
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rbd_ref._check import DOUBLE_WORD, WORD, integer
-from rbd_ref._jit import device
+from rbd_ref._jit import device, kernel
 
 Words = NDArray[np.uint32]
 
@@ -20,6 +21,7 @@ PARITY = np.uint32(0x1BD11BDA)
 
 # One stream of keys for each use of randomness: two uses never share a word.
 STREAMS = {"bases": 0, "initialisation": 1, "order": 2, "augmentation": 3, "split": 4, "offspring": 5}
+BASES = STREAMS["bases"]
 
 
 def _rotate(x: Words, r: int) -> Words:
@@ -116,3 +118,15 @@ def threefry(k0: np.uint32, k1: np.uint32, x0: np.uint32, x1: np.uint32) -> tupl
     x0, x1 = inject(x0, x1, k1, k2, 4)
     x0, x1 = four_rounds(x0, x1, 13, 15, 26, 6)
     return inject(x0, x1, k2, k0, 5)
+
+
+@kernel
+def basis_keys_kernel(root: Words, step: int, worker: int, compartments: int) -> Words:
+    """The kernel of `basis_keys`, from the root key on."""
+    k0, k1 = root[0], root[1]
+    for number in (BASES, step, worker):
+        k0, k1 = threefry(k0, k1, np.uint32(0), np.uint32(number))
+    keys = np.empty((2, compartments), np.uint32)
+    for k in range(compartments):
+        keys[0, k], keys[1, k] = threefry(k0, k1, np.uint32(0), np.uint32(k))
+    return keys

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy import fft, special, stats
 
 from rbd_ref import Basis, compartments
-from rbd_ref.distributions import TILE, KeyPair, Law, Vector, fill
+from rbd_ref.distributions import TILE, KeyPair, Law, Vector
 from rbd_ref.hadamard import rows_kernel
 from rbd_ref.prng import threefry
+from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
 LEVEL = 1e-4
@@ -155,11 +156,11 @@ class Stream(NamedTuple):
 @numba.njit
 def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
     """Direction 0 over `tiles` tiles, with 1 / `cells` for the width of a cell."""
-    scratch, z = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
+    scratch, held, z = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(TILE, np.float32)
     powers, counts, table = np.zeros(6), np.zeros(16 * cells, np.int64), np.zeros((8, 4, 64), np.int64)
     bounds, largest, bad = -2 * np.log(np.arange(1, 8) / 8), 0.0, 0
     for t in range(tiles):
-        fill(law, key, 0, t * TILE, TILE, tiles * TILE, scratch, z)
+        fill(law, key, 0, t * TILE, tiles * TILE, scratch, held, z)
         bad += TILE - np.sum((np.abs(z) > 0) & (np.abs(z) < 8))
         if bad > 0:
             break
@@ -184,9 +185,9 @@ def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
 def sparse_places(law: Law, key: KeyPair, size: int, directions: int) -> NDArray[np.int64]:
     """How often each place of a window of law.window elements, with each sign, has the non-zero; size a multiple."""
     counts = np.zeros((law.window, 2), np.int64)
-    scratch, phi = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
+    scratch, held, phi = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(size, np.float32)
     for i in range(directions):
-        fill(law, key, i, 0, size, size, scratch, phi)
+        fill(law, key, i, 0, size, scratch, held, phi)
         for j in range(size):
             if phi[j] != 0:
                 counts[j % law.window, int(phi[j] < 0)] += 1

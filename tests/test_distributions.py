@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rbd_ref import distributions as dist
 from rbd_ref.distributions import TILE, Family, parse_family
 from rbd_ref.prng import root_key
+from rbd_ref.tiles import SCRATCH, fill, room
 from strategies import LARGEST_SIZE, families, numbers, seeds
 from tools import bits
 
@@ -21,13 +22,11 @@ ANGLES = np.concatenate([np.array([0, 0xFF, 0x100, 0x3FFFFFFF], np.uint32) + np.
 
 def filled(family: Family, key: np.ndarray, i: int, size: int) -> np.ndarray:
     """A direction by the kernel, tile by tile."""
-    out, scratch, phi = np.empty(size, np.float32), np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
+    scratch, out = np.empty(SCRATCH, np.uint32), np.full(size, np.nan, np.float32)
     with np.errstate(over="ignore"):
+        held = np.empty(room(family.law, size), np.uint32)
         for first in range(0, size, TILE):
-            n = min(TILE, size - first)
-            phi[:] = np.nan
-            dist.fill(family.law, (key[0], key[1]), i, first, n, size, scratch, phi)
-            out[first : first + n] = phi[:n]
+            fill(family.law, (key[0], key[1]), i, first, size, scratch, held, out[first : first + TILE])
     return out
 
 

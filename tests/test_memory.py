@@ -10,8 +10,9 @@ import pytest
 from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.memory import peak_growth
-from rbd_ref.distributions import TILE
-from rbd_ref.numba_backend import ROOM, NumbaBackend, rows_held
+from rbd_ref.distributions import TILE, parse_family
+from rbd_ref.numba_backend import ROOM, SUMS, NumbaBackend, rows_held
+from rbd_ref.tiles import LARGEST_ROOM, room
 from tools import run_python
 
 PEAK = """
@@ -51,22 +52,24 @@ def allocated(family: str, D: int, d: int) -> int:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("family", ["normal", "sparse"])
+@pytest.mark.parametrize("family", ["normal", "rademacher", "sparse", "sparse:1"])
 def test_the_allocation_rule(family: str) -> None:
-    """The update, room for a few directions (two, or ROOM entries), their tile sums, and the coefficients."""
+    """The update, room for some directions (two vectors, or ROOM), their tile sums, and the coefficients."""
     for D in (50_000, 400_000):
-        held = rows_held(D, 10_000)
-        tiles = -(-D // TILE)
-        rule = 4 * D + 4 * held * tiles * TILE + 16 * held * tiles
+        tiles, words = -(-D // TILE), room(parse_family(family).law, D)
+        held = rows_held(D, 10_000, tiles * (words + SUMS))
+        rule = 4 * D + 4 * held * tiles * (words + SUMS)
         for d in (50, 500):
             assert allocated(family, D, d) <= rule + 4 * d + 50_000
-        assert held * D <= max(2 * D, ROOM)
+        assert held * tiles * (words + SUMS) <= max(2 * tiles * (LARGEST_ROOM + SUMS), ROOM)
 
 
 def test_rows_held_never_grow_with_d() -> None:
-    assert {rows_held(10**6, d) for d in (2, 10, 10**5)} == {2}
-    assert rows_held(10**6, 1) == 1
-    assert rows_held(1000, 10**5) == ROOM // 1000
+    """Two long directions, more of those that are held in fewer words than they have elements, many short ones."""
+    assert {rows_held(10**6, d, 10**6) for d in (2, 10, 10**5)} == {2}
+    assert {rows_held(10**6, d, 10**6 // 32) for d in (64, 10**5)} == {64}
+    assert rows_held(10**6, 1, 10**6) == 1
+    assert rows_held(1000, 10**5, 1000) == ROOM // 1000
 
 
 def test_the_measure_sees_a_large_array() -> None:

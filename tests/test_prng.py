@@ -77,6 +77,8 @@ def test_basis_keys_are_nested_folds(seed: int, step: int, worker: int, count: i
     key = prng.fold_in(prng.fold_in(prng.fold_in(prng.root_key(seed), prng.STREAMS["bases"]), step), worker)
     expected = np.stack([prng.fold_in(key, k) for k in range(count)], axis=1)
     assert np.array_equal(prng.basis_keys(seed, step, worker, count), expected)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(prng.basis_keys_kernel(prng.root_key(seed), step, worker, count), expected)
 
 
 def test_no_two_addresses_share_a_key() -> None:

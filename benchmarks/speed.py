@@ -1,0 +1,284 @@
+"""The operations beside what one would write without the package, and beside each other: `make bench`.
+
+Each row has a target and what was measured. The alternatives draw float32 normals, with NumPy's generator or torch's,
+in blocks of 50 directions and multiply twice: coefficients, then update. Things that are compared take turns, and the
+best time of each counts, as the machine is never quiet: only ratios within one run mean anything, and those of several
+threads only where the load, which is printed and written too, leaves a core to each. So the ratio of processor times,
+of all threads together, stands beside the ratio of times: it says who works less, whatever else is running.
+May import: numpy, numba, the package, and torch where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import llvmlite.binding
+import numba
+import numpy as np
+
+import rbd_ref as rbd
+from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.distributions import FAMILIES, Vector
+
+try:
+    import torch as installed_torch
+except ImportError:
+    installed_torch = None  # type: ignore[assignment]
+
+torch: ModuleType | None = installed_torch
+SHAPES = ((101_770, 250), (122_570, 1000))
+BLOCK = 50
+PEAK = """
+import numpy as np, rbd_ref as rbd
+from rbd_ref.conformance.memory import peak, reset_peak
+rbd.Basis(rbd.compartments.whole(20_000, d=2), family={family!r}).descend(np.ones(20_000, np.float32), step=0)
+basis, g = rbd.Basis(rbd.compartments.whole({D}, d={d}), family={family!r}), np.ones({D}, np.float32)
+reset_peak()
+before = peak()
+basis.descend(g, step=0)
+print((peak() - before) / 4 / {D})
+"""
+FIRST_STEP = """
+import numpy as np, rbd_ref as rbd
+rbd.Basis(rbd.compartments.whole(101_770, d=250)).descend(np.ones(101_770, np.float32), step=0)
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison; `at_most` tells a bound from above."""
+
+    work: str
+    against: str
+    measured: float
+    target: float
+    unit: str = "x"
+    at_most: bool = False
+    by_processor: float | None = None
+
+    @property
+    def met(self) -> bool:
+        """Whether the target is reached."""
+        return self.measured <= self.target if self.at_most else self.measured >= self.target
+
+    def __str__(self) -> str:
+        bound = f"{'<=' if self.at_most else '>='} {self.target:g} {self.unit}"
+        shown = f"{self.measured:.3g} {self.unit}"
+        processor = "" if self.by_processor is None else f"{self.by_processor:.3g} x"
+        return (
+            f"{self.work:46} {self.against:30} {shown:>10} {bound:>10} {'yes' if self.met else 'NO':>4} {processor:>10}"
+        )
+
+
+class Times(NamedTuple):
+    """The shortest time and the least processor time of a call, in seconds."""
+
+    wall: float
+    processor: float
+
+
+def ratio_row(work: str, against: str, other: Times, ours: Times, target: float) -> Row:
+    """How many times as long the other takes."""
+    return Row(work, against, other.wall / ours.wall, target, by_processor=other.processor / ours.processor)
+
+
+def timed(call: Callable[[], object]) -> Times:
+    """Of one call."""
+    wall, processor = time.perf_counter(), time.process_time()
+    call()
+    return Times(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def best(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Times]:
+    """The best of three calls of each at least, and of as many as fit into `seconds`, taking turns after a warm-up."""
+    found = {name: [timed(call)] for name, call in calls.items()}
+    begin, turns = time.perf_counter(), 0
+    while turns < 3 or time.perf_counter() - begin < seconds:
+        turns += 1
+        for name, call in calls.items():
+            shortest = min(found[name]).wall
+            found[name] += [timed(call) for _ in range(1 + min(100, int(0.02 / shortest)))]
+    return {name: Times(*(min(column) for column in zip(*times[1:], strict=True))) for name, times in found.items()}
+
+
+def numpy_descend(g: Vector, d: int, generator: np.random.Generator) -> Vector:
+    """Unit normal directions, drawn anew, a block at a time."""
+    u = np.zeros_like(g)
+    for first in range(0, d, BLOCK):
+        phi = generator.standard_normal((min(BLOCK, d - first), g.size), dtype=np.float32)
+        u += (phi @ g / np.einsum("ij,ij->i", phi, phi)) @ phi
+    return u
+
+
+def torch_descend(library: ModuleType, g: Vector, d: int) -> Vector:
+    """The same with torch, on its own threads."""
+    gradient = library.from_numpy(g)
+    u = library.zeros_like(gradient)
+    for first in range(0, d, BLOCK):
+        phi = library.randn(min(BLOCK, d - first), g.size)
+        u += (phi @ gradient / library.linalg.vector_norm(phi, dim=1) ** 2) @ phi
+    result: Vector = u.numpy()
+    return result
+
+
+def descend(D: int, d: int, family: str) -> Callable[[], object]:
+    """A step's `descend` as a call without arguments."""
+    basis, g = rbd.Basis(rbd.compartments.whole(D, d=d), family=family), pseudo_random(1, D)
+    return lambda: basis.descend(g, step=0)
+
+
+def shape_rows(D: int, d: int, seconds: float) -> tuple[list[Row], dict[str, Times]]:
+    """All families, NumPy and torch at one shape."""
+    calls: dict[str, Callable[[], object]] = {family: descend(D, d, family) for family in FAMILIES}
+    g, generator = pseudo_random(1, D), np.random.default_rng(0)
+    calls["NumPy"] = lambda: numpy_descend(g, d, generator)
+    if torch is not None:
+        library = torch
+        calls["torch"] = lambda: torch_descend(library, g, d)
+    times, shape = best(calls, seconds), f"D = {D:,}, d = {d:,}"
+    ours, normals = times["normal"], f"descend, normal, {shape}"
+    rows = [ratio_row(normals, "NumPy's normals, two matmuls", times["NumPy"], ours, 12)]
+    if torch is not None:
+        rows.append(ratio_row(normals, "torch.randn, two matmuls", times["torch"], ours, 5))
+    for family, target in (("rademacher", 6), ("sparse", 20)):
+        rows.append(ratio_row(f"descend, {family}, {shape}", "our own normal", ours, times[family], target))
+    return rows, {f"{name}, {shape}": value for name, value in times.items()}
+
+
+def srht_rows(seconds: float) -> list[Row]:
+    """One transform against many normals, and against itself at other d by processor time: it runs in one thread."""
+    D, d = 122_570, 10_000
+    times = best({family: descend(D, d, family) for family in ("normal", "srht")}, seconds)
+    flat = best({str(e): limited(1, descend(10**6, 10**e, "srht")) for e in range(1, 6)}, seconds).values()
+    growth = max(times.processor for times in flat) / min(times.processor for times in flat)
+    return [
+        ratio_row(f"descend, srht, D = {D:,}, d = {d:,}", "our own normal", times["normal"], times["srht"], 400),
+        Row("srht, D = 1,000,000, d = 10 .. 100,000", "the fastest of them", growth, 1.5, at_most=True),
+    ]
+
+
+def limited(threads: int, call: Callable[[], object]) -> Callable[[], None]:
+    """The call with so many threads."""
+
+    def with_threads() -> None:
+        before = numba.get_num_threads()
+        numba.set_num_threads(threads)
+        call()
+        numba.set_num_threads(before)
+
+    return with_threads
+
+
+def thread_rows(seconds: float) -> list[Row]:
+    """All threads against one."""
+    rows, most = [], numba.get_num_threads()
+    for family in ("normal", "rademacher", "sparse"):
+        call = descend(101_770, 250, family)
+        times = best({"one": limited(1, call), "all": call}, seconds)
+        work = f"descend, {family}, D = 101,770, {most} threads"
+        rows.append(ratio_row(work, "one thread", times["one"], times["all"], 0.95 * most))
+    return rows
+
+
+def small_rows(seconds: float) -> list[Row]:
+    """What a call costs where there is nothing to do."""
+    times = best({family: descend(100, 10, family) for family in ("normal", "rademacher", "sparse", "srht")}, seconds)
+    worst = 1e6 * max(several.wall for several in times.values())
+    return [Row("descend, D = 100, d = 10, any family", "", worst, 100, "us", at_most=True)]
+
+
+def run(code: str) -> str:
+    """The output of a Python process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def memory_rows(long: bool) -> list[Row]:
+    """Peak above g, in vectors of D to a hundredth; fewer directions where they take long, unless there is time."""
+    rows = []
+    for family, D, d in (
+        ("normal", 10**5, 1000),
+        ("normal", 10**6, 1000),
+        ("normal", 10**7, 1000 if long else 50),
+        ("normal", 10**8, 1000 if long else 4),
+        ("rademacher", 10**8, 1000 if long else 64),
+        ("sparse", 10**8, 1000 if long else 100),
+        ("srht", 10**8, 1000),
+    ):
+        vectors = round(float(run(PEAK.format(family=family, D=D, d=d))), 2)
+        rows.append(Row(f"peak memory, {family}, D = {D:.0e}, d = {d}", "", vectors, 3, "D", at_most=True))
+    return rows
+
+
+def start_row() -> Row:
+    """Import and first step, kernels compiled before."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        run(FIRST_STEP)
+        return time.perf_counter() - start
+
+    once()
+    return Row("import rbd_ref and first step, second run", "", min(once() for _ in range(3)), 2, "s", at_most=True)
+
+
+def machine() -> dict[str, object]:
+    """What the figures hang on."""
+    return {
+        "processor": llvmlite.binding.get_host_cpu_name(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": numba.get_num_threads(),
+        "load": os.getloadavg(),
+        "python": platform.python_version(),
+        "rbd_ref": rbd.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "torch": None if torch is None else str(torch.__version__),
+    }
+
+
+def show(rows: list[Row], times: Mapping[str, Times], before: Mapping[str, object]) -> None:
+    """The table, what it was measured on, and the times of both shapes."""
+    print(f"{'':46} {'against':30} {'measured':>10} {'target':>10} {'':4} {'processor':>10}")
+    print(*rows, sep="\n")
+    print(f"\n{before['processor']}, {before['threads']} threads, load {before['load']} to {os.getloadavg()}")
+    for name, several in times.items():
+        print(f"{name:44} {1e3 * several.wall:10.3f} ms {1e3 * several.processor:10.3f} ms of processor time")
+
+
+def main() -> None:
+    """Measure, print the table, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=15.0, help="time for each comparison (default: %(default)s)")
+    parser.add_argument("--long", action="store_true", help="1,000 directions in all measurements of memory")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    if torch is not None:
+        torch.set_num_threads(numba.get_num_threads())
+    before, rows, times = machine(), [], {}
+    for D, d in SHAPES:
+        some, figures = shape_rows(D, d, options.seconds)
+        rows, times = rows + some, times | figures
+    rows += [*srht_rows(options.seconds), *thread_rows(options.seconds), *small_rows(1.0)]
+    rows += [start_row(), *memory_rows(options.long)]
+    show(rows, times, before)
+    if options.json:
+        written = {"machine": before, "load after": os.getloadavg(), "rows": [asdict(row) for row in rows]}
+        seconds = {name: several._asdict() for name, several in times.items()}
+        options.json.write_text(json.dumps(written | {"seconds": seconds}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

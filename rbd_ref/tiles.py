@@ -1,0 +1,213 @@
+"""Tiles: TILE elements of a direction, as its family holds them, and what is done with them.
+
+`hold` makes a tile, `dot` takes its inner products and `add` adds a multiple of it to an update. What is held is words:
+
+    normal, uniform, bernoulli-graphcore    the entries, as the bits of floats
+    rademacher                              x0 and x1 of its blocks: one bit an element, never a float
+    sparse                                  the range of its non-zeros in what follows, then 2 place + sign of each
+
+A multiple of +-1 is a flipped sign bit, and adding a zero changes no bit, as no sum here is ever -0: so all families
+have the bits of docs/specification.md, sections 6 and 7, where every entry is multiplied and added.
+May import: numpy, _jit, prng, distributions. Tests: tests/test_tiles.py, tests/test_operations.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rbd_ref._jit import kernel, widest
+from rbd_ref.distributions import (
+    NORMAL,
+    ONE,
+    RADEMACHER,
+    SPARSE,
+    TILE,
+    UNIFORM,
+    KeyPair,
+    Law,
+    Vector,
+    fill_bernoulli,
+    fill_normal,
+    fill_sparse,
+    fill_uniform,
+    fill_words,
+    flip,
+    window_of,
+)
+from rbd_ref.prng import Words
+
+LANES = 64
+BLOCKS = TILE // 64  # of 64 signs each
+FROM, TO, ENTRIES = 0, 1, 2  # places in what `sparse` holds
+STRIDE = 16  # blocks of words that `sparse` makes at a time, so that no vector is cut short
+MOST_BLOCKS = TILE // 2 + STRIDE
+SCRATCH = 2 * MOST_BLOCKS  # words that `hold` needs to work in
+LARGEST_ROOM = ENTRIES + TILE + 2 * STRIDE
+
+
+@kernel
+def room(law: Law, size: int) -> int:
+    """Words that a tile takes, in a compartment of `size` elements."""
+    if law.code == RADEMACHER:
+        return 2 * BLOCKS
+    if law.code == SPARSE:
+        length = size // ((size + law.window - 1) // law.window)
+        return ENTRIES + min(TILE, TILE // length + 2) + 2 * STRIDE
+    return TILE
+
+
+@kernel
+def hold_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
+    """The non-zeros of all windows that meet elements first .. first + n - 1, and which of them lie there."""
+    windows = (size + window - 1) // window
+    length = size // windows
+    longer = size - windows * length
+    low, high = window_of(first, length, longer), window_of(first + n - 1, length, longer)
+    even = low - low % 2
+    blocks = ((high - even) // 2 // STRIDE + 1) * STRIDE
+    x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
+    fill_words(key, i, even // 2, x0, x1)
+    fill_sparse(x0, x1, even, length, longer, first, held[ENTRIES:])
+    begin, end = ENTRIES + low - even, ENTRIES + high - even
+    held[FROM] = begin + (held[begin] >= np.uint32(2 * n))
+    held[TO] = max(held[FROM], end + (held[end] < np.uint32(2 * n)))
+
+
+@kernel
+def hold_pairs(law: Law, key: KeyPair, i: int, first: int, n: int, scratch: Words, held: Words) -> None:
+    """The entries of a family with two elements a block."""
+    blocks = (n + 1) // 2
+    x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
+    fill_words(key, i, first // 2, x0, x1)
+    if law.code == NORMAL:
+        fill_normal(x0, x1, held.view(np.float32))
+    else:
+        fill_uniform(x0, x1, held.view(np.float32))
+
+
+@kernel
+def hold(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
+    """The tile of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n <= TILE elements.
+
+    `scratch` has SCRATCH places and `held` as many as `room` says, or LARGEST_ROOM; all of both may be written.
+    """
+    if law.code == SPARSE:
+        hold_sparse(law.window, key, i, first, n, size, scratch, held)
+    elif law.code <= UNIFORM:
+        hold_pairs(law, key, i, first, n, scratch, held)
+    else:
+        blocks = (n + 63) // 64
+        words = held if law.code == RADEMACHER else scratch
+        x0, x1 = words[:blocks], words[BLOCKS : BLOCKS + blocks]
+        fill_words(key, i, first // 64, x0, x1)
+        if law.code != RADEMACHER:
+            fill_bernoulli(x0, x1, held.view(np.float32))
+
+
+@kernel
+def halves(lanes: Vector) -> float:
+    """The sum of the lanes: lane l takes lane l + 32, then l + 16, ..., l + 1."""
+    half = LANES // 2
+    while half > 0:
+        for lane in range(half):
+            lanes[lane] += lanes[lane + half]
+        half //= 2
+    return float(lanes[0])
+
+
+@kernel
+def lane_sum(x: Vector, y: Vector, lanes: Vector) -> float:
+    """sum_j x_j y_j over one tile, j < y.size: element j goes to lane j mod 64, and the lanes are added by halves."""
+    lanes[:] = np.float32(0)
+    whole = y.size - y.size % LANES
+    for first in range(0, whole, LANES):
+        for lane in range(LANES):
+            lanes[lane] += x[first + lane] * y[first + lane]
+    for lane in range(y.size - whole):
+        lanes[lane] += x[whole + lane] * y[whole + lane]
+    return halves(lanes)
+
+
+@kernel
+def lane_sum_signs(x0: Words, x1: Words, g: Vector, lanes: Vector) -> float:
+    """`lane_sum` of g with the signs of these blocks."""
+    widest()
+    lanes[:] = np.float32(0)
+    whole = g.size // LANES
+    for p in range(whole):
+        for b in range(32):
+            lanes[b] += flip(g[64 * p + b], x0[p], b)
+        for b in range(32):
+            lanes[32 + b] += flip(g[64 * p + 32 + b], x1[p], b)
+    for b in range(g.size - LANES * whole):
+        lanes[b] += flip(g[LANES * whole + b], x0[whole] if b < 32 else x1[whole], b % 32)
+    return halves(lanes)
+
+
+@kernel
+def lane_sum_sparse(held: Words, g: Vector, lanes: Vector) -> float:
+    """`lane_sum` of g with these non-zeros."""
+    lanes[:] = np.float32(0)
+    for q in range(held[FROM], held[TO]):
+        place = np.int64(held[q] >> np.uint32(1))
+        lanes[place % LANES] += flip(g[place], held[q], 0)
+    return halves(lanes)
+
+
+@kernel
+def dot(law: Law, held: Words, g: Vector, square: bool, lanes: Vector) -> tuple[float, float]:
+    """The sums of a tile with g, the part of a vector that it lies over, and if asked with itself."""
+    if law.code == RADEMACHER:
+        return lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g, lanes), float(g.size)
+    if law.code == SPARSE:
+        return lane_sum_sparse(held, g, lanes), float(held[TO] - held[FROM])
+    phi = held.view(np.float32)
+    return lane_sum(phi, g, lanes), (lane_sum(phi, phi[: g.size], lanes) if square else 0.0)
+
+
+@kernel
+def add_multiple(a: np.float32, phi: Vector, u: Vector) -> None:
+    """u <- u + a phi, product and sum each rounded once."""
+    widest()
+    for j in range(u.size):
+        u[j] = u[j] + np.float32(a * phi[j])
+
+
+@kernel
+def add_signs(a: np.float32, x0: Words, x1: Words, u: Vector) -> None:
+    """u <- u + a phi of the signs of these blocks."""
+    widest()
+    whole = u.size // 64
+    for p in range(whole):
+        for b in range(32):
+            u[64 * p + b] += flip(a, x0[p], b)
+        for b in range(32):
+            u[64 * p + 32 + b] += flip(a, x1[p], b)
+    for b in range(u.size - 64 * whole):
+        u[64 * whole + b] += flip(a, x0[whole] if b < 32 else x1[whole], b % 32)
+
+
+@kernel
+def add_sparse(a: np.float32, held: Words, u: Vector) -> None:
+    """u <- u + a phi at these non-zeros."""
+    for q in range(held[FROM], held[TO]):
+        u[held[q] >> np.uint32(1)] += flip(a, held[q], 0)
+
+
+@kernel
+def add(law: Law, a: np.float32, held: Words, u: Vector) -> None:
+    """u <- u + a phi over a tile, product and sum each rounded once; u is the part that the tile lies over."""
+    if law.code == RADEMACHER:
+        add_signs(a, held[:BLOCKS], held[BLOCKS:], u)
+    elif law.code == SPARSE:
+        add_sparse(a, held, u)
+    else:
+        add_multiple(a, held.view(np.float32), u)
+
+
+@kernel
+def fill(law: Law, key: KeyPair, i: int, first: int, size: int, scratch: Words, held: Words, phi: Vector) -> None:
+    """The entries of a tile as floats: phi.size of them, from `first` on."""
+    hold(law, key, i, first, phi.size, size, scratch, held)
+    phi[:] = np.float32(0)
+    add(law, ONE, held, phi)

@@ -1,0 +1,55 @@
+"""Tiles as families hold them: sums and multiples have the bits of the entries as floats, in the order of the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.distributions import TILE, direction_entries, parse_family
+from rbd_ref.prng import root_key
+from rbd_ref.tiles import LANES, LARGEST_ROOM, SCRATCH, add, dot, hold, room
+from tools import COMPILED, bits
+
+FAMILIES = ["normal", "uniform", "rademacher", "bernoulli-graphcore", "sparse", "sparse:1", "sparse:7", "sparse:256"]
+SIZES = [1, 31, 32, 33, 63, 64, 65, 130, *([TILE - 1, TILE, TILE + 1, TILE + 300, 3 * TILE + 77] if COMPILED else [])]
+
+
+def lane_sum(x: np.ndarray, y: np.ndarray) -> float:
+    """Section 6 of the specification over one tile, every entry multiplied and added."""
+    product = x * y
+    lanes = np.zeros(LANES, dtype=np.float32)
+    for row in np.pad(product, (0, -product.size % LANES)).reshape(-1, LANES):
+        lanes = lanes + row
+    while lanes.size > 1:
+        lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+    return float(lanes[0])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -> None:
+    """Zeros of both signs among g and u, and a tile that starts and ends within a window."""
+    family, key = parse_family(name), root_key(size)
+    phi, g = direction_entries(family, key, 6, size), pseudo_random(1, size)
+    g[::3] = -0.0
+    u = np.where(np.arange(size) % 5 == 0, np.float32(0), pseudo_random(2, size))
+    expected, a = u + np.float32(-0.3) * phi, np.float32(-0.3)
+    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+    with np.errstate(over="ignore"):
+        held = np.empty(room(family.law, size), np.uint32)
+        for first in range(0, size, TILE):
+            here = slice(first, min(first + TILE, size))
+            hold(family.law, (key[0], key[1]), 6, first, here.stop - first, size, scratch, held)
+            sums = dot(family.law, held, g[here], True, lanes)
+            assert sums == (lane_sum(phi[here], g[here]), lane_sum(phi[here], phi[here]))
+            add(family.law, a, held, u[here])
+    assert np.array_equal(bits(u), bits(expected))
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100, 255, 256])
+def test_no_family_needs_more_room_than_there_is(window: int) -> None:
+    for size in (*range(1, 300), TILE, 10 * TILE + 1):
+        assert room(parse_family(f"sparse:{window}").law, size) <= LARGEST_ROOM
+    assert room(parse_family("normal").law, 1) == TILE <= LARGEST_ROOM
+    assert room(parse_family("rademacher").law, 10**6) == TILE // 32
