@@ -4,7 +4,7 @@
 
 The alternatives draw normals with the library's own generator in blocks of 50 directions and multiply twice. Times are
 the best of several; only ratios within one run mean anything.
-May import: numpy, the package, torch, jax, descend (this folder).
+May import: numpy, the package, torch, jax, speed (this folder).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import torch
-from descend import BLOCK, best
+from speed import BLOCK, best
 
 import rbd_ref as rbd
 from rbd_ref import backend
@@ -43,6 +43,11 @@ def made(name: str) -> backend.Backend:
     """A backend; `torch, compiled` is torch with the switch that compiles."""
     os.environ["RBD_TORCH_COMPILE"] = "1" if name.endswith("compiled") else "0"
     return backend.load(name.partition(",")[0])
+
+
+def rate(call: Callable[[], object], seconds: float) -> float:
+    """Entries a second."""
+    return D * DIMS / best({"it": call}, seconds)["it"].wall
 
 
 def with_torch() -> Callable[[], object]:
@@ -77,12 +82,12 @@ def measure(seconds: float) -> Iterator[Row]:
         instance = made(name)
         for family in FAMILIES:
             basis = rbd.Basis(plan, 0, family, "unit", instance)
-            yield Row(name, family, D * DIMS / best(lambda basis=basis: basis.descend(g, 0), seconds))
+            yield Row(name, family, rate(lambda basis=basis: basis.descend(g, 0), seconds))
     for name, call in (
         ("torch.randn and two matmuls", with_torch()),
         ("jax.random.normal and two matmuls", with_jax()),
     ):
-        yield Row(name, "normal", D * DIMS / best(call, seconds))
+        yield Row(name, "normal", rate(call, seconds))
 
 
 def main() -> None:

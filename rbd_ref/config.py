@@ -92,7 +92,7 @@ class Config:
     check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False)
     on_divergence: str = option("stop", "workers", "if they differ: stop, or resync from the journal", False)
     timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
-    backend: str = option("numba", "workers", "what generates directions: numba, or another that is installed", False)
+    backend: str = option("numba", "workers", "makes directions, and gradients if it can: numba, torch, jax, cuda, ipu, module:Class", False)
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
