@@ -36,6 +36,8 @@ def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) 
     """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it."""
     return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
 
+BACKENDS = "numba, torch, jax, cuda, ipu or package.module:Class"
+
 
 @dataclass(frozen=True)
 class Config:
@@ -92,7 +94,7 @@ class Config:
     check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False)
     on_divergence: str = option("stop", "workers", "if they differ: stop, or resync from the journal", False)
     timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
-    backend: str = option("numba", "workers", "makes directions, and gradients if it can: numba, torch, jax, cuda, ipu, module:Class", False)
+    backend: str = option("numba", "workers", f"makes directions, and gradients if it can: {BACKENDS}", False)
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
