@@ -36,6 +36,7 @@ def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) 
     """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it."""
     return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
 
+
 BACKENDS = "numba, torch, jax, cuda, ipu or package.module:Class"
 
 
