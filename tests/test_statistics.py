@@ -348,8 +348,9 @@ def test_srht_signs() -> None:
     """Catches signs that are uneven, repeat from key to key, or share a word with rows: 64 signs against 64 rows."""
     keys, signs = keys_of_steps(15, 2**17), np.zeros((2**17, 64), dtype=np.float32)
     rows = np.array([hadamard.rows_kernel(key, 64, 8) for key in keys])
+    row_0, one, x = np.zeros(1, np.int64), np.ones(1, np.float32), np.empty(64, np.float32)
     for key, out in zip(keys, signs, strict=True):
-        hadamard.synthesise(key, np.zeros(1, np.int64), np.ones(1, np.float32), out)  # row 0 is the signs
+        hadamard.synthesise(key, row_0, one, out, x)  # row 0 is the signs
     chosen = np.full(signs.shape, np.float32(-1 / 8))
     np.put_along_axis(chosen, rows, np.float32(7 / 8), axis=1)
     together = from_z(signs.T @ chosen / np.sqrt(len(rows) * 7 / 64))
