@@ -3,8 +3,9 @@
 Each row has a target and what was measured. The alternatives draw float32 normals, with NumPy's generator or torch's,
 in blocks of 50 directions and multiply twice: coefficients, then update. Things that are compared take turns, and the
 best time of each counts, as the machine is never quiet: only ratios within one run mean anything, and those of several
-threads only where the load, which is printed and written too, leaves a core to each. So the ratio of processor times,
-of all threads together, stands beside the ratio of times: it says who works less, whatever else is running.
+threads only where the load, which is printed and written too, leaves a core to each. The ratio of processor times, of
+all threads together, stands beside the ratio of times. It says who works less, whatever else is running, but only with
+OMP_WAIT_POLICY=passive in the environment: threads that wait for others spin otherwise, and that counts as work.
 May import: numpy, numba, the package, and torch where there is one.
 """
 
