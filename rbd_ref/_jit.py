@@ -21,9 +21,10 @@ from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# OpenMP reads this when the first kernel starts its threads. Between two kernels they sleep: by default they would
-# spin, and on cores that are shared, with other ranks or anybody, a step then takes several times as long.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# GNU's OpenMP reads this when the first kernel starts its threads: those that wait spin for some microseconds and then
+# sleep. By default they spin on, and where cores are shared, with ranks or anybody, a step takes several times as long.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 prange = numba.prange
 config: Any = numba.config
