@@ -10,19 +10,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
-BACKENDS := cuda torch jax ipu numba
-# Its real PTX, interpreted, where there is no GPU.
+# Without a GPU `cuda` is its real PTX, interpreted, and as far as that goes Numba's simulator.
+REPORTS := $(patsubst %,conformance-%.json,cuda cuda-simulated jax torch ipu numba)
 CLASS_cuda := ptx_interpreter:PtxBackend
+CLASS_cuda-simulated := cuda
+FLAGS_cuda-simulated := --level L2
+SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
 .PHONY: train test lint unit coverage vectors conformance always test-ft bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
-# The two long parts side by side: one is compiled and uses threads now and then, the other is plain Python.
+# The long parts first, two at a time: some use threads now and then, others are plain Python.
 test: lint
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit coverage
-	+$(MAKE) --no-print-directory conformance test-ft
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit coverage $(REPORTS) vectors test-ft
+	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, and then what the developers of the package need too.
 $(RUNS): pyproject.toml
@@ -61,13 +64,13 @@ $(VENV)-ft/.ready: pyproject.toml $(RUNS)
 test-ft: $(VENV)-ft/.ready
 	$(VENV)-ft/bin/python -m pytest -q tests/ft_mpi.py
 
-# Two backends at a time; what they reach is what docs/backends.md says.
+# What the backends reach is what docs/backends.md says.
 conformance: $(READY) vectors
-	+$(MAKE) --no-print-directory --jobs=2 $(BACKENDS:%=conformance-%.json)
-	$(BIN)/python docs/backend_table.py --check $(BACKENDS:%=conformance-%.json)
+	+$(MAKE) --no-print-directory --jobs=2 $(REPORTS)
+	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 conformance-%.json: $(READY) always
-	@PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
+	@$(SETTING_$*) PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) $(FLAGS_$*) --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
 	@tail -n 1 $*.log; rm $*.log
 
 bench: $(READY)
