@@ -40,6 +40,7 @@ class Exchange(Protocol):
     ranks: int
     threads: int  # for each rank, 0 for as many as there are
     sent: int  # bytes handed over so far
+    terminal: bool | None  # whether stderr ends on a terminal; None where it can be asked itself
 
     def guard(self, body: Callable[[], int]) -> int:
         """The exit status of `body`; what it raises ends all ranks, with a message, none is left waiting."""
@@ -76,6 +77,7 @@ class Alone:
     """One process plays all workers."""
 
     rank, ranks, threads, sent = 0, 1, 0, 0
+    terminal: bool | None = None
 
     def guard(self, body: Callable[[], int]) -> int:
         """Nobody waits."""

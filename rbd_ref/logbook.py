@@ -64,7 +64,7 @@ class Logbook:
         self.latest: deque[float] = deque(self.losses, maxlen=100)
         self.note = ""
         label = f"{self.config.data} {self.config.net} {self.config.method}"
-        self.bar = Bar(label, replica.steps, shown=False if quiet else None)
+        self.bar = Bar(label, replica.steps, shown=False if quiet else exchange.terminal)
 
     @property
     def seconds(self) -> float:

@@ -96,9 +96,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 def inject(kind: str, place: str) -> None:
     """Have the fault happen on this rank: at the start, or when the first of its workers looks at a step."""
-    if kind == "terminal":
-        sys.stderr.isatty = lambda: True  # type: ignore[method-assign]
-    elif kind == "corrupt":
+    if kind == "corrupt":
         corrupt(int(place))
     elif place == "start":
         before(train, "prepared", FAULTS[kind])

@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import sys
 import time
@@ -402,17 +403,19 @@ def test_help_is_printed_once(tmp_path: Path) -> None:
     assert found.out.count("usage: python -m rbd_ref.train") == 1
 
 
-def test_there_is_one_progress_bar_one_summary_and_one_folder(tmp_path: Path) -> None:
-    """On a terminal that every rank believes to write to; without --out the folder is a new one."""
+@pytest.mark.parametrize(("redirected", "bars"), [("", 1), (" 2>errors", 0)])
+def test_there_is_one_progress_bar_one_summary_and_one_folder(tmp_path: Path, redirected: str, bars: int) -> None:
+    """Where the launcher's stderr is a terminal; without --out the folder is a new one."""
     master, slave = pty.openpty()
     flags = [part for part in SIXTEEN if part != "--quiet"]
-    fault = ", ".join(f"terminal {rank} start" for rank in range(2))
-    started = job(2, (DRIVER, "one", *flags), tmp_path, terminal=slave, RBD_TEST_FAULT=fault)
+    words = shlex.join([*launcher(2), *TRAIN, *map(str, flags)]) + redirected
+    started = Job(["bash", "-c", words], tmp_path, terminal=slave)
     assert started.ended().status == 0
     os.close(slave)
     text = os.read(master, 2**16).decode()
     os.close(master)
-    assert text.count("100 %") == 1
+    assert text.count("100 %") == bars
+    assert ("\r" in text.replace("\r\n", "")) == bool(bars)
     assert text.count("run folder") == 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits-mlp-64-10-rbd-1"]
 

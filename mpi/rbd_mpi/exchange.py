@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from rbd_mpi.launch import cores
+from rbd_mpi.launch import cores, on_terminal
 from rbd_mpi.node import Node
 from rbd_ref.descent import Rebuild, in_order
 from rbd_ref.distributions import F32, Vector
@@ -42,7 +42,7 @@ class MpiExchange:
     """All ranks of MPI's world."""
 
     def __init__(self, mpi: Any) -> None:
-        self.mpi, self.sent, self.recovered = mpi, 0, False
+        self.mpi, self.sent, self.recovered, self.terminal = mpi, 0, False, on_terminal()
         self.timeout, self.faults, self.shares = 600.0, "", True
         self.failures = {getattr(mpi, name, None) for name in FAILURES}
         self._join(mpi.COMM_WORLD)

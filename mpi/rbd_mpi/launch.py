@@ -6,6 +6,8 @@ May import: rbd_ref.files, exchange, mpi4py (late). Tests: tests/test_mpi.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rbd_ref.files import RunError
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from rbd_mpi.exchange import MpiExchange
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes the launcher says it started
+LAUNCHERS = ("mpiexec", "mpirun", "prterun", "orterun")
 LOCAL = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # how many of them on this node
 
 
@@ -25,6 +28,26 @@ def number(names: tuple[str, ...]) -> int:
 def cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def ancestors() -> Iterator[int]:
+    """This process's parent, and its parent, and so on."""
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def on_terminal() -> bool:
+    """Whether the launcher writes to a terminal. Ranks write to pipes, whose other end is its stderr."""
+    try:
+        for pid in ancestors():
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:2]
+            if any(Path(word).name.startswith(LAUNCHERS) for word in words):
+                return str(Path(f"/proc/{pid}/fd/2").readlink()).startswith(("/dev/pts/", "/dev/tty"))
+    except OSError:
+        pass  # it is another user's, or this system shows no processes
+    return False
 
 
 def prepare() -> None:
