@@ -70,8 +70,8 @@ conformance: $(READY) vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 conformance-%.json: $(READY) always
-	@$(SETTING_$*) PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) $(FLAGS_$*) --report $@ >$*.log 2>&1 || { cat $*.log; rm $*.log; exit 1; }
-	@tail -n 1 $*.log; rm $*.log
+	@$(SETTING_$*) PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) $(FLAGS_$*) --report $@ >$(@:json=log) 2>&1 || { cat $(@:json=log); exit 1; }
+	@tail -n 1 $(@:json=log)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
@@ -81,4 +81,4 @@ docs: $(READY)
 	$(BIN)/python docs/scaling_model.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*.json
+	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*

@@ -25,7 +25,8 @@ from rbd_ref.prng import Words
 Table = NDArray[np.int64]
 SIMULATED = Capabilities(
     families=("sparse",),
-    reason="Numba's simulator makes too few entries a second for the suite's long plans in the denser families",
+    normalizations=("unit",),
+    reason="Numba's simulator makes too few entries a second for the suite's long plans in more of them",
 )
 
 
