@@ -14,17 +14,17 @@ RANKS ?= 16
 REPORTS := $(patsubst %,conformance-%.json,cuda cuda-simulated jax torch ipu numba)
 CLASS_cuda := ptx_interpreter:PtxBackend
 CLASS_cuda-simulated := cuda
-FLAGS_cuda-simulated := --level L2
+FLAGS_cuda-simulated := --level L1
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit coverage vectors conformance always test-ft bench docs clean
+.PHONY: train test lint unit unit-first unit-last coverage vectors conformance always test-ft bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 # The long parts first, two at a time: some use threads now and then, others are plain Python.
 test: lint
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit coverage $(REPORTS) vectors test-ft
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) coverage unit-first unit-last $(REPORTS) vectors test-ft
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, and then what the developers of the package need too.
@@ -44,8 +44,15 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All tests, or two halves of them.
 unit: $(READY)
 	$(BIN)/python -m pytest
+
+unit-first: $(READY)
+	$(BIN)/python -m pytest tests/test_[a-m]*.py
+
+unit-last: $(READY)
+	$(BIN)/python -m pytest tests/test_[n-z]*.py
 
 # The same kernels as plain Python: what the compiled ones are measured against, and the only way to see their lines run.
 coverage: $(READY)
@@ -75,6 +82,9 @@ conformance-%.json: $(READY) always
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
+	$(BIN)/python benchmarks/growth.py --json benchmarks/growth.json --picture docs/cost.png
+	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
+	$(BIN)/python benchmarks/communication.py --quick
 
 docs: $(READY)
 	$(BIN)/python docs/pictures.py

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
 
 import rbd_ref.conformance.directions
 import rbd_ref.conformance.operations
@@ -41,18 +40,6 @@ from tools import COMPILED, bits
 
 LONG = 131_075
 HIGHEST = LEVELS[-1] if COMPILED else "L2"  # networks in plain Python take too long
-
-
-def named(mutants: list[type[Broken]]) -> list[ParameterSet]:
-    """Parameters of a test, those of later levels for compiled kernels only."""
-    return [
-        pytest.param(
-            mutant,
-            id=f"{mutant.fails_at}-{mutant.__name__}",
-            marks=[pytest.mark.compiled] if mutant.fails_at > "L2" else [],
-        )
-        for mutant in mutants
-    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,7 +73,8 @@ def first_failure(backend: PlainBackend) -> Outcome | None:
     return None
 
 
-@pytest.mark.parametrize("mutant", named(MUTANTS))
+@pytest.mark.compiled  # plain Python would do the same work again
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.fails_at}-{mutant.__name__}")
 def test_is_found(mutant: type[Broken]) -> None:
     failure = first_failure(mutant())
     assert failure is not None, mutant.bug

@@ -23,7 +23,7 @@ from rbd_ref.compartments import explicit, whole
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.suite import all_checks, run_check
 from rbd_ref.distributions import FAMILIES, direction_entries, normal_pairs, parse_family
-from rbd_ref.operations import directions_dense, project_dense, reconstruct_dense
+from rbd_ref.operations import NORMALIZATIONS, directions_dense, project_dense, reconstruct_dense
 from rbd_ref.prng import threefry2x32
 from tools import ROOT, bits, run_python
 
@@ -136,7 +136,7 @@ def test_the_simulated_backend_reports_what_it_leaves_out(tmp_path):
     assert result.stdout.splitlines()[-1] == "cuda-simulated: conforms to L0", result.stderr
     assert result.stderr == ""
     content = json.loads(report.read_text())
-    assert content["missing"] == [family for family in FAMILIES if family != "sparse"]
+    assert content["missing"] == [name for name in (*FAMILIES, *NORMALIZATIONS) if name not in ("sparse", "unit")]
     assert "simulator" in content["declared"]["reason"]
 
 
