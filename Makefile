@@ -23,8 +23,8 @@ train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 # The long parts first, two at a time: some use threads now and then, others are plain Python.
-test: lint
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) coverage unit-first unit-last $(REPORTS) vectors test-ft
+test: $(READY)
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last $(REPORTS) vectors test-ft
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, and then what the developers of the package need too.

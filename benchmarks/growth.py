@@ -26,7 +26,7 @@ AT = 122_570  # elements where d grows: the paper's network of CIFAR-10
 DIMS = (10, 32, 100, 316, 1000, 3162, 10_000, 31_623, 100_000)
 SIZES = tuple(10**e for e in range(4, 9))
 FEW = 10  # directions where D grows
-LONGEST = 4.0  # seconds that a call may be expected to take
+LONGEST = 1.5  # seconds that a call may be expected to take
 COLOURS = dict(zip(FAMILIES, ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73", "#d55e00"), strict=True))
 
 
@@ -45,7 +45,7 @@ def costs(family: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Cost]:
     for D, d in shapes:
         if found and family != "srht" and found[-1].seconds * D * d / found[-1].D / found[-1].d > LONGEST:
             return
-        found.append(Cost(family, D, d, best({"it": descend(D, d, family)}, 0.5)["it"].wall))
+        found.append(Cost(family, D, d, best({"it": descend(D, d, family)}, 0.2)["it"].wall))
         yield found[-1]
 
 
