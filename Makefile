@@ -24,7 +24,7 @@ train: $(RUNS)
 
 # The long parts first, two at a time: some use threads now and then, others are plain Python.
 test: $(READY)
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last $(REPORTS) vectors test-ft
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last test-ft $(REPORTS) vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, and then what the developers of the package need too.
