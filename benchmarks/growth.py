@@ -107,13 +107,12 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw cost against d there")
     options = parser.parse_args()
     sgd = best({"it": training_step("sgd", "srht", "numba")}, 3.0)["it"].wall
-    along_d, along_D = [], []
+    along_d: list[Cost] = []
+    along_D: list[Cost] = []
     for family in FAMILIES:
-        for cost in costs(family, [(AT, d) for d in DIMS]):
-            along_d.append(cost)
-        for cost in costs(family, [(D, FEW) for D in SIZES]):
-            along_D.append(cost)
-        for cost in [row for row in (*along_d, *along_D) if row.family == family]:
+        grown = list(costs(family, [(AT, d) for d in DIMS])), list(costs(family, [(D, FEW) for D in SIZES]))
+        along_d, along_D = along_d + grown[0], along_D + grown[1]
+        for cost in (*grown[0], *grown[1]):
             print(f"{family:20} D = {cost.D:>11,}  d = {cost.d:>7,}  {1e3 * cost.seconds:12.3f} ms", flush=True)
     figures = report(along_d, along_D, sgd)
     if options.json:

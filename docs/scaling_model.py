@@ -4,7 +4,7 @@
 
 Run it after benchmarks/communication.py: it writes the tables between the marks of the page again, so that no number in
 them is copied by hand.
-May import: numpy, matplotlib (the extra `plot`).
+May import: numpy, matplotlib (the extra `plot`), pictures (this folder).
 """
 
 from __future__ import annotations
@@ -22,23 +22,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from pictures import STYLE
 
 HERE = Path(__file__).parent
 PAGE, PICTURE = HERE / "scaling.md", HERE / "scaling.png"
 FIGURES = HERE.parent / "benchmarks" / "communication.json"
 Row = dict[str, Any]
 
-INK, GREY = "#1d2733", "#6b7785"
-BLACK, BLUE, ORANGE, GREEN, RED, PURPLE = "#000000", "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7"  # Okabe-Ito
-STYLE = {
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "figure.facecolor": "white",
-}
+GREY = "#6b7785"
+BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072b2", "#e69f00", "#009e73"  # Okabe-Ito
 
 
 def padded(size: float) -> int:

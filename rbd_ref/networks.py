@@ -45,6 +45,7 @@ Norm = Callable[[Array, Array, Array], Array]  # (x, scale, shift) to x normalis
 Forward = Callable[[Iterator[Array], Array, Norm], Array]  # (tensors in order, images, norm) to logits
 Statistics = tuple[tuple[Array, Array], ...]  # mean and variance of each batch norm in order
 Labels = NDArray[np.int64]
+Gradient = Callable[..., tuple[float, Vector]]
 
 NAMES = ("fc", "cnn", "resnet8", "resnet32")
 HIDDEN = 128  # of fc
@@ -293,6 +294,12 @@ def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[flo
     labels, point = _labels(network, y, len(images)), vector("theta", theta, network.D)
     value, gradient = value_and_grad(lambda t: cross_entropy(network.apply(t, images), labels))(point)
     return float(value), gradient
+
+
+def gradient_of(backend: object) -> Gradient:
+    """A backend's own `loss_and_gradient`, or that of this module where it has none."""
+    own: Gradient = getattr(backend, "loss_and_gradient", loss_and_gradient)
+    return own
 
 
 def statistics(network: Network, theta: Any, x: Any) -> Statistics:

@@ -7,7 +7,6 @@ May import: numpy, config, networks, data, bases, descent, journal. Tests: tests
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +27,6 @@ from rbd_ref.journal import Record
 from rbd_ref.networks import Network
 from rbd_ref.prng import fold_in, stream_key, threefry2x32
 
-Gradient = Callable[..., tuple[float, Vector]]
 CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
 
 
@@ -61,8 +59,7 @@ class Problem:
     def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
         """Loss and gradient on the worker's batch of step t."""
         images, labels = self.batch(t, worker)
-        own: Gradient = getattr(self.backend, "loss_and_gradient", networks.loss_and_gradient)
-        return own(self.network, theta, images, labels.astype(np.int64))
+        return networks.gradient_of(self.backend)(self.network, theta, images, labels.astype(np.int64))
 
     def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
         """The loss on that batch, or on the batch of an offspring."""

@@ -48,9 +48,7 @@ class Oracle:
 
     def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
         """By the backend's own means, if it has some."""
-        own = getattr(self.backend, "loss_and_gradient", networks.loss_and_gradient)
-        loss, g = own(self.network, theta, *self.batch(t, worker))
-        return loss, g
+        return networks.gradient_of(self.backend)(self.network, theta, *self.batch(t, worker))
 
     def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
         """The reference's."""
