@@ -14,7 +14,7 @@ RANKS ?= 16
 REPORTS := $(patsubst %,conformance-%.json,cuda cuda-simulated jax torch ipu numba)
 CLASS_cuda := ptx_interpreter:PtxBackend
 CLASS_cuda-simulated := cuda
-FLAGS_cuda-simulated := --level L1
+FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
 .PHONY: train test lint unit unit-first unit-last coverage vectors conformance always test-ft bench docs clean
@@ -27,16 +27,22 @@ test: $(READY)
 	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last test-ft $(REPORTS) vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
-# What a run needs, and then what the developers of the package need too.
+# What a run needs, or also what tests and developers need. Python compiles what it imports, so pip need not compile all.
+INSTALL := -m pip install --quiet --no-compile
+define environment
+@$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+endef
+
 $(RUNS): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[mpi]"
+	$(call environment,$(VENV))
+	$(BIN)/python $(INSTALL) --editable ".[mpi]"
 	touch $(RUNS)
 
-$(READY): $(RUNS)
-	$(BIN)/python -m pip install --quiet --editable ".[mpi,test,dev,plot]"
-	touch $(READY)
+$(READY): pyproject.toml
+	$(call environment,$(VENV))
+	$(BIN)/python $(INSTALL) --editable ".[mpi,test,dev,plot]"
+	touch $(RUNS) $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -63,9 +69,9 @@ vectors: $(READY)
 	$(BIN)/python -m rbd_ref.conformance.golden --check
 
 # Open MPI, which can lose ranks and go on, beside MPICH: an environment of its own.
-$(VENV)-ft/.ready: pyproject.toml $(RUNS)
-	test -x $(VENV)-ft/bin/python || $(PYTHON) -m venv $(VENV)-ft
-	$(VENV)-ft/bin/python -m pip install --quiet --editable ".[mpi-ft]" pytest hypothesis
+$(VENV)-ft/.ready: pyproject.toml
+	$(call environment,$(VENV)-ft)
+	$(VENV)-ft/bin/python $(INSTALL) --editable ".[mpi-ft]" pytest hypothesis
 	touch $@
 
 test-ft: $(VENV)-ft/.ready

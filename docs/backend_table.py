@@ -7,16 +7,16 @@ python docs/backend_table.py --check conformance-*.json    fails where the page 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from pages import put, table
 
 from rbd_ref.backend import LEVELS
 from rbd_ref.distributions import FAMILIES
 
 PAGE = Path(__file__).with_name("backends.md")
-MARKS = re.compile(r"(<!-- backends -->\n).*?(\n<!-- end -->)", flags=re.S)
 Report = dict[str, Any]
 
 
@@ -38,30 +38,24 @@ def of_family(report: Report, family: str) -> str:
     return max((level for level in LEVELS if outcomes(report, level, family) == {"passed"}), default="-")
 
 
-def table(reports: list[Report]) -> str:
-    """Markdown, the reference first."""
-    head = ["backend", *LEVELS, *(f"`{family}`" for family in FAMILIES)]
+def backends(reports: list[Report]) -> str:
+    """The table, the reference first."""
     rows = [
         [f"`{report['backend']}`", *(of_level(report, level) for level in LEVELS)]
         + [of_family(report, family) for family in FAMILIES]
         for report in sorted(reports, key=lambda report: (report["backend"] != "numba", report["backend"]))
     ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+    return table(["backend", *LEVELS, *(f"`{family}`" for family in FAMILIES)], rows)
 
 
 def main(arguments: list[str]) -> int:
     """Write, or compare."""
-    paths = [Path(name) for name in arguments if name != "--check"]
-    text = PAGE.read_text()
-    wanted = MARKS.sub(lambda found: found[1] + table([json.loads(p.read_text()) for p in paths]) + found[2], text)
-    if "--check" not in arguments:
-        PAGE.write_text(wanted)
-    elif wanted != text:
-        print(
-            f"{PAGE.name} says other than the reports: python docs/backend_table.py conformance-*.json", file=sys.stderr
-        )
-        return 1
-    return 0
+    check = "--check" in arguments
+    reports = [json.loads(Path(name).read_text()) for name in arguments if name != "--check"]
+    if put(PAGE, {"backends": backends(reports)}, check) or not check:
+        return 0
+    print(f"{PAGE.name} says other than the reports: python docs/backend_table.py conformance-*.json", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@
 
 Run it after benchmarks/communication.py: it writes the tables between the marks of the page again, so that no number in
 them is copied by hand.
-May import: numpy, matplotlib (the extra `plot`), pictures (this folder).
+May import: numpy, matplotlib (the extra `plot`), pages, pictures (this folder).
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+from pages import put, table
 from pictures import STYLE
 
 HERE = Path(__file__).parent
@@ -201,12 +201,6 @@ def spell_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {name}"
     return f"{count:.0f} B"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in cells) + " |" for cells in lines)
 
 
 def label(row: Row) -> str:
@@ -447,13 +441,8 @@ TABLES: dict[str, Callable[[Row], str]] = {
 
 def main() -> None:
     """Write the tables of the page and draw its picture."""
-    figures, text = json.loads(FIGURES.read_text()), PAGE.read_text()
-    for name, make in TABLES.items():
-        made = make(figures)
-        print(f"{name}\n{made}\n")
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", flags=re.S)
-        text = pattern.sub(lambda found, made=made: found[1] + made + found[2], text)
-    PAGE.write_text(text)
+    figures = json.loads(FIGURES.read_text())
+    put(PAGE, {name: make(figures) for name, make in TABLES.items()})
     draw(figures)
 
 

@@ -58,6 +58,19 @@ QUICK = (
     "coefficients below 2^-64",
     "arguments stay as they are",
 )
+SLOW_ARRAYS = """
+import time
+import numpy as np
+from rbd_cuda.backend import CudaBackend
+from test_cuda_backend import SHORT, operations
+empty = np.empty
+def slow_empty(*arguments, **options):
+    time.sleep(1e-2)
+    return empty(*arguments, **options)
+np.empty = slow_empty
+operations(CudaBackend(), SHORT, "bernoulli-graphcore")
+print("simulated")
+"""
 IN_SIMULATOR = """
 import warnings
 warnings.simplefilter("error")
@@ -124,8 +137,9 @@ def ptxas():
 
 
 @needs_numba_cuda
-def test_launches_in_the_simulator():
-    result = run_python("-c", IN_SIMULATOR, NUMBA_ENABLE_CUDASIM="1", PYTHONPATH=str(ROOT / "tests"))
+@pytest.mark.parametrize("script", [IN_SIMULATOR, SLOW_ARRAYS], ids=["", "threads that ask for shared memory at once"])
+def test_launches_in_the_simulator(script):
+    result = run_python("-c", script, NUMBA_ENABLE_CUDASIM="1", PYTHONPATH=str(ROOT / "tests"))
     assert result.stdout == "simulated\n", result.stderr
 
 

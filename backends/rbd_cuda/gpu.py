@@ -1,6 +1,6 @@
 """The device as the backend sees it: arrays there and back, and launches of kernels by name.
 
-May import: numpy, arithmetic, kernels. Tests: tests/test_cuda_backend.py, under the CUDA simulator.
+May import: numpy, arithmetic, kernels, simulator (under it only). Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Gpu:
         if not cuda.is_available():
             raise RuntimeError("numba-cuda finds no CUDA device and driver here (NUMBA_ENABLE_CUDASIM=1 simulates one)")
         if SIMULATED:
+            from rbd_cuda import simulator
+
+            simulator.mend()
             sys.setswitchinterval(SWITCH)
 
     def array(self, x: np.ndarray) -> Any:

@@ -1,0 +1,100 @@
+"""Instructions that `descend` needs for an entry of a direction, by family: a figure that no load changes.
+
+    python benchmarks/instructions.py --json benchmarks/instructions.json
+
+Counted by valgrind's callgrind on kernels compiled for AVX2 (valgrind knows no AVX-512), one thread: those of a call
+with more directions, less those of a call with fewer, so that what a call costs by itself is apart. Two counts of the
+same sources differ by some hundredths of a percent. Needs valgrind with its headers, and a C compiler.
+May import: numpy, the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import llvmlite
+import numba
+import numpy as np
+
+import rbd_ref as rbd
+from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.distributions import FAMILIES
+
+D, FEW, MANY = 101_770, 4, 24
+SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_NUM_THREADS": "1"}
+MARKS = """
+#include <valgrind/callgrind.h>
+void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
+void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTRUMENTATION; }
+"""
+
+
+def calls(library: Path | None) -> None:
+    """What is counted: a call of each family at both sizes, after one that is not."""
+    marks, g = ctypes.CDLL(str(library)) if library else None, pseudo_random(1, D)
+    for family in FAMILIES:
+        for d in (FEW, MANY):
+            basis = rbd.Basis(rbd.compartments.whole(D, d=d), family=family)
+            basis.descend(g, step=0)
+            if marks:
+                marks.begin()
+                basis.descend(g, step=0)
+                marks.end(f"{family} {d}".encode())
+
+
+def needed(program: str) -> str:
+    """Where a program is, or one sentence."""
+    return shutil.which(program) or sys.exit(f"there is no {program} here, which counts need: install it")
+
+
+def counted(folder: Path) -> dict[str, int]:
+    """Instructions of every call."""
+    source, library = folder / "marks.c", folder / "marks.so"
+    source.write_text(MARKS)
+    subprocess.run([needed("cc"), "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    environment, this = {**os.environ, **SETTINGS}, [sys.executable, __file__]
+    subprocess.run([*this, "--calls", "-"], env=environment, check=True)  # compiles, which would take long below
+    valgrind = [
+        needed("valgrind"),
+        "-q",
+        "--tool=callgrind",
+        "--instr-atstart=no",
+        f"--callgrind-out-file={folder}/out",
+    ]
+    subprocess.run([*valgrind, *this, "--calls", library], env=environment, check=True)
+    texts = [path.read_text() for path in folder.glob("out.*")]
+    pattern = re.compile(r"^desc: Trigger: Client Request: (.*?)$.*?^(?:summary|totals): (\d+)", flags=re.S | re.M)
+    return {found[1]: int(found[2]) for found in map(pattern.search, texts) if found}
+
+
+def main() -> None:
+    """Count, print, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--calls", metavar="LIBRARY", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.calls:
+        return calls(None if options.calls == "-" else Path(options.calls))
+    with tempfile.TemporaryDirectory() as folder:
+        found = counted(Path(folder))
+    rows = {}
+    for family in FAMILIES:
+        few, many = found[f"{family} {FEW}"], found[f"{family} {MANY}"]
+        rows[family] = {"an entry": (many - few) / D / (MANY - FEW), f"call, d = {MANY}": many}
+        print(f"{family:20} {rows[family]['an entry']:8.3f} an entry {many:12,} in a call, D = {D:,}, d = {MANY}")
+    if options.json:
+        versions = {"numba": numba.__version__, "llvmlite": llvmlite.__version__, "numpy": np.__version__}
+        options.json.write_text(json.dumps({"versions": versions, "families": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

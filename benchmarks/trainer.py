@@ -1,0 +1,123 @@
+"""What the trainer itself costs: an epoch of the paper's first network (fc, D = 101,770, d = 250), its seconds by part.
+
+    python benchmarks/trainer.py
+
+All but the gradient and `descend` is the trainer's own: batches and augmentation, the step of the weights, journal,
+metrics, evaluations, checkpoints. The images are noise of MNIST's size. Parts that are not timed by themselves are
+in `rest`.
+May import: numpy, the package, speed (this folder).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from speed import machine
+
+from rbd_ref import config, data, networks, runs, training
+from rbd_ref.exchange import Alone
+from rbd_ref.logbook import Logbook
+from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.replica import Problem, Replica
+
+ALLOWED = 0.05  # of a step
+WARM_UP = 20  # steps
+spent: defaultdict[str, float] = defaultdict(float)
+
+
+@contextmanager
+def counted(part: str) -> Iterator[None]:
+    """The time within belongs to a part."""
+    begin = time.perf_counter()
+    yield
+    spent[part] += time.perf_counter() - begin
+
+
+def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose time belongs to a part."""
+
+    def call(*arguments: Any) -> Any:
+        with counted(part):
+            return function(*arguments)
+
+    return call
+
+
+class TimedBackend(NumbaBackend):
+    """The reference, by the clock; gradients are the package's."""
+
+    gradient = staticmethod(timed("gradient", networks.gradient))
+    descend = timed("descend", NumbaBackend.descend)
+
+
+class TimedProblem(Problem):
+    """Batches by the clock."""
+
+    batch = timed("batches", Problem.batch)
+
+
+class TimedLogbook(Logbook):
+    """What is written down, by the clock."""
+
+    journal = timed("journal", Logbook.journal)
+    step = timed("metrics", Logbook.step)
+    evaluate = timed("evaluation", Logbook.evaluate)
+    checkpoint = timed("checkpoint", Logbook.checkpoint)
+
+
+def noise() -> data.Dataset:
+    """Images and labels of MNIST's sizes."""
+    standard, generator = data.STANDARDS["mnist"], np.random.default_rng(0)
+    images = [generator.integers(0, 256, (n, *standard.shape), np.uint8) for n in (standard.train, standard.test)]
+    labels = [generator.integers(0, 10, n, np.uint8) for n in (standard.train, standard.test)]
+    return data.Dataset("mnist", images[0], labels[0], images[1], labels[1])
+
+
+def epoch(family: str, dataset: data.Dataset) -> dict[str, float]:
+    """Milliseconds a step of every part, over an epoch."""
+    settings = {"data": "mnist", "net": "fc", "family": family, "dims": 250, "epochs": 1, "lr": 1e-3}
+    replica = Replica(config.make(settings, 1))
+    replica.basis.backend = TimedBackend()
+    divided = data.split(dataset, replica.config.seed)
+    replica.problem = TimedProblem(replica.config, replica.network, divided, replica.basis.backend)
+    for t in range(WARM_UP):
+        replica.basis.descend(replica.problem.gradient(replica.start().theta, t, 0)[1], t)
+    spent.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        run = runs.create(Path(folder) / "run", replica.config)
+        with TimedLogbook(replica, run, Alone(), quiet=True) as log, counted("all"):
+            training.train(replica, Alone(), log, replica.start(), lambda: 0)
+    found = {part: 1e3 * seconds / replica.steps for part, seconds in spent.items()}
+    return found | {"rest": 2 * found["all"] - sum(found.values())}
+
+
+def main() -> None:
+    """Measure, print, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options = parser.parse_args()
+    before, dataset, found = machine(), noise(), {}
+    for family in ("normal", "srht"):
+        parts = found[family] = epoch(family, dataset)
+        own = parts["all"] - parts["gradient"] - parts["descend"]
+        print(
+            f"{family}: {parts['all']:.3f} ms a step, of which the trainer's own {own:.3f} ms, {own / parts['all']:.1%}"
+        )
+        print(", ".join(f"{part} {value:.3f}" for part, value in parts.items() if part != "all"))
+    if options.json:
+        figures = {"machine": before, "load after": os.getloadavg(), "milliseconds": found}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
