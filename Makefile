@@ -27,8 +27,8 @@ test: $(READY)
 	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last test-ft $(REPORTS) vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
-# What a run needs, or also what tests and developers need. Python compiles what it imports, so pip need not compile all.
-INSTALL := -m pip install --quiet --no-compile
+# What a run needs, or also what tests and developers need.
+INSTALL := -m pip install --quiet
 define environment
 @$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
