@@ -57,10 +57,13 @@ def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
 
 
 def finite(name: str, array: NDArray[np.float32]) -> None:
-    """Refuse NaN and infinity, naming the first place; NaN is both the least and the greatest where there is one."""
-    if np.isfinite(array.min(initial=0)) and np.isfinite(array.max(initial=0)):
-        return
+    """Refuse NaN and infinity, naming the first place; where there is one, the sum is not finite either."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.add.reduce(array)):
+            return
     bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size == 0:
+        return
     raise ValueError(
         f"{name} has {bad.size} value(s) not finite in float32, the first {array[bad[0]]} at index {bad[0]}, "
         "expected finite numbers only: lower the learning rate or look for an overflow"

@@ -106,9 +106,29 @@ def _widest(_: Any) -> Any:
     return numba.types.none(), generate
 
 
+def _borrowed(_: Any, array: Any) -> Any:
+    """Typing and code of `borrowed`: the same array without the counter of its references."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = context.make_array(array)(context, builder, arguments[0])
+        made.meminfo = made.meminfo.type(None)
+        return made._getvalue()
+
+    return array(array), generate
+
+
 def _nothing() -> None:
     """`widest` where kernels run as plain Python."""
 
 
+def _itself(array: Any) -> Any:
+    """`borrowed` where kernels run as plain Python."""
+    return array
+
+
 # Said at the start of a kernel: take the widest vectors there are. LLVM by itself uses half of AVX-512's.
 widest: Any = _nothing if config.DISABLE_JIT else intrinsic(_widest)
+
+# An argument whose parts are taken over and over: counting references is atomic, which takes as long as a small part's
+# work. The caller has the array, so it stays; what a kernel allocates itself must not be borrowed in the same kernel.
+borrowed: Any = _itself if config.DISABLE_JIT else intrinsic(_borrowed)

@@ -75,6 +75,11 @@ class Plan:
         return Layout(*(np.array([0, *accumulate(counts)], dtype=np.int64) for counts in (self.sizes, self.dims)))
 
     @cached_property
+    def lengths(self) -> Sizes:
+        """The sizes as an array."""
+        return np.array(self.sizes, dtype=np.int64)
+
+    @cached_property
     def owners(self) -> Sizes:
         """The compartment of each direction of the plan."""
         return np.repeat(np.arange(self.K), self.dims)
@@ -98,7 +103,7 @@ class Plan:
         return self._tilings[length]
 
     def _tiles(self, length: int) -> Sizes:
-        counts = -(-np.array(self.sizes) // length)
+        counts = -(-self.lengths // length)
         owners = np.repeat(np.arange(self.K), counts)
         before = np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([owners, (np.arange(owners.size) - before) * length])

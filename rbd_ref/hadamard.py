@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rbd_ref._jit import device, kernel, widest
+from rbd_ref._jit import device, kernel, parallel_kernel, prange, widest
 from rbd_ref.distributions import (
     F32,
     TILE,
@@ -28,6 +28,7 @@ from rbd_ref.prng import Words, threefry
 
 SIGN_COUNTER, ROW_COUNTER = 0, 1  # the first counter word, which is the direction in other families
 NEAR, FAR = 2**13, 2**17  # elements of a block that stays in the first cache of a core, and in the second
+PIECE = 2**11  # pairs, quadruples or words that are worth a thread; divides NEAR
 
 
 def padded(size: int) -> int:
@@ -74,12 +75,19 @@ def padded_kernel(size: int) -> int:
 
 
 @kernel
+def fill_row_words(key: KeyPair, first: int, words: Words) -> None:
+    """The words of rows from `first` on, an even number of an even number of rows."""
+    widest()
+    for p in range(words.size // 2):
+        block = np.uint32(first // 2 + p)
+        words[2 * p], words[2 * p + 1] = threefry(key[0], key[1], np.uint32(ROW_COUNTER), block)
+
+
+@kernel
 def row_words(key: KeyPair, n: int) -> Words:
     """The word of each of n rows."""
-    widest()
     words = np.empty(n + n % 2, dtype=np.uint32)
-    for p in range(words.size // 2):
-        words[2 * p], words[2 * p + 1] = threefry(key[0], key[1], np.uint32(ROW_COUNTER), np.uint32(p))
+    fill_row_words(key, 0, words)
     return words[:n]
 
 
@@ -111,29 +119,34 @@ def bound(d: float, n: int) -> np.uint32:
 
 
 @kernel
-def nth(words: Words, d: int, low: np.uint32) -> np.uint32:
-    """The d-th smallest word, which is quickly found if it is above `low` and most words are not."""
-    above = words[words > low]
-    rest = d - (words.size - above.size)
-    if rest < 1:
-        above, rest = words, d
-    limit: np.uint32 = np.partition(above, rest - 1)[rest - 1]
-    return limit
+def nth(words: Words, d: int) -> np.uint32:
+    """The d-th smallest word: the least that has d words up to it, bit by bit."""
+    below = np.uint32(0)
+    for b in range(31, -1, -1):
+        trial = np.uint32(below | np.uint32(1 << b))
+        if count_up_to(words, np.uint32(trial - np.uint32(1))) < d:
+            below = trial
+    return below
 
 
 @kernel
-def smallest(words: Words, d: int) -> NDArray[np.int64]:
+def spread(d: int) -> float:
+    """How far the number of words up to a bound may be from d, as good as always."""
+    return float(8 * np.sqrt(d) + 8)
+
+
+@kernel
+def smallest(words: Words, d: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Places of the d smallest words, ascending: those below the d-th smallest, and the first of those equal to it.
 
-    The d-th is looked for between the bounds of d - 8 sqrt(d) and d + 8 sqrt(d) words, where it is as good as always.
+    `places` are those of the words up to the bound of d + spread(d), where the d-th is as good as always; if it is not,
+    all are looked at.
     """
-    spread = 8 * np.sqrt(d) + 8
-    places = places_up_to(words, bound(d + spread, words.size))
     if places.size < d:
         places = np.arange(words.size)
     candidates = words[places]
-    limit = nth(candidates, d, bound(d - spread, words.size))
-    equal = d - np.sum(candidates < limit)
+    limit = nth(candidates, d)
+    equal = d - (count_up_to(candidates, np.uint32(limit - np.uint32(1))) if limit > 0 else 0)
     chosen = np.empty(d, dtype=np.int64)
     i = 0
     for q in range(places.size):
@@ -147,7 +160,8 @@ def smallest(words: Words, d: int) -> NDArray[np.int64]:
 @kernel
 def rows_kernel(key: KeyPair, size: int, d: int) -> NDArray[np.int64]:
     """The kernel of `rows`."""
-    return smallest(row_words(key, padded_kernel(size)), d)
+    words = row_words(key, padded_kernel(size))
+    return smallest(words, d, places_up_to(words, bound(d + spread(d), words.size)))
 
 
 @device
@@ -168,34 +182,35 @@ def first_levels(x: Vector) -> None:
 
 
 @kernel
-def one_level(x: Vector, h: int) -> None:
-    """Level h."""
+def pairs(x: Vector, h: int, q: int, n: int) -> None:
+    """Level h for n pairs from pair q on, all of one block of 2 h elements."""
     widest()
-    for start in range(0, x.size, 2 * h):
-        low, high = x[start : start + h], x[start + h : start + 2 * h]
-        for j in range(h):
-            low[j], high[j] = low[j] + high[j], low[j] - high[j]
+    start = q // h * 2 * h + q % h
+    low, high = x[start : start + n], x[start + h : start + h + n]
+    for j in range(n):
+        low[j], high[j] = low[j] + high[j], low[j] - high[j]
 
 
 @kernel
-def two_levels(x: Vector, h: int) -> None:
-    """Levels h and 2 h in one pass."""
+def quadruples(x: Vector, h: int, q: int, n: int) -> None:
+    """Levels h and 2 h in one pass for n quadruples from quadruple q on, all of one block of 4 h elements."""
     widest()
-    for start in range(0, x.size, 4 * h):
-        a, b = x[start : start + h], x[start + h : start + 2 * h]
-        c, d = x[start + 2 * h : start + 3 * h], x[start + 3 * h : start + 4 * h]
-        for j in range(h):
-            a[j], b[j], c[j], d[j] = four(a[j], b[j], c[j], d[j])
+    start = q // h * 4 * h + q % h
+    a, b = x[start : start + n], x[start + h : start + h + n]
+    c, d = x[start + 2 * h : start + 2 * h + n], x[start + 3 * h : start + 3 * h + n]
+    for j in range(n):
+        a[j], b[j], c[j], d[j] = four(a[j], b[j], c[j], d[j])
 
 
 @kernel
 def levels(x: Vector, h: int) -> None:
     """Level h and all above it."""
     while 4 * h <= x.size:
-        two_levels(x, h)
+        for q in range(0, x.size // 4, h):
+            quadruples(x, h, q, h)
         h *= 4
     if h < x.size:
-        one_level(x, h)
+        pairs(x, h, 0, h)
 
 
 @kernel
@@ -234,12 +249,18 @@ def add_flipped(x0: Words, x1: Words, x: Vector, out: Vector) -> None:
 
 
 @kernel
+def add_signed_tile(key: KeyPair, first: int, x: Vector, out: Vector) -> None:
+    """out_j <- out_j + s_j x_j for a tile from `first` on."""
+    x0, x1 = np.empty(TILE // 64, np.uint32), np.empty(TILE // 64, np.uint32)
+    fill_words(key, SIGN_COUNTER, first // 64, x0, x1)
+    add_flipped(x0, x1, x, out)
+
+
+@kernel
 def add_signed(key: KeyPair, x: Vector, out: Vector) -> None:
     """out_j <- out_j + s_j x_j."""
-    x0, x1 = np.empty(TILE // 64, np.uint32), np.empty(TILE // 64, np.uint32)
     for first in range(0, out.size, TILE):
-        fill_words(key, SIGN_COUNTER, first // 64, x0, x1)
-        add_flipped(x0, x1, x[first : first + TILE], out[first : first + TILE])
+        add_signed_tile(key, first, x[first : first + TILE], out[first : first + TILE])
 
 
 @kernel
@@ -258,3 +279,45 @@ def synthesise(key: KeyPair, chosen: NDArray[np.int64], a: Vector, u: Vector, x:
     x[chosen] = a
     transform_kernel(x)
     add_signed(key, x, u)
+
+
+# The same by all threads together, for one large compartment: the same words, butterflies and signs, so the same bits.
+
+
+@parallel_kernel
+def rows_together(key: KeyPair, size: int, d: int) -> NDArray[np.int64]:
+    """`rows_kernel`."""
+    words = np.empty(padded_kernel(size), dtype=np.uint32)
+    pieces, top = words.size // PIECE, bound(d + spread(d), words.size)
+    ends = np.zeros(pieces + 1, dtype=np.int64)
+    for p in prange(pieces):
+        part = words[p * PIECE : (p + 1) * PIECE]
+        fill_row_words(key, p * PIECE, part)
+        ends[p + 1] = count_up_to(part, top)
+    ends = np.cumsum(ends)
+    places = np.empty(ends[pieces], dtype=np.int64)
+    for p in prange(pieces):
+        places[ends[p] : ends[p + 1]] = p * PIECE + places_up_to(words[p * PIECE : (p + 1) * PIECE], top)
+    return smallest(words, d, places)
+
+
+@parallel_kernel
+def transform_together(x: Vector) -> None:
+    """`transform_kernel`: blocks that stay in a cache, then the levels above, pieces of them at a time."""
+    h = FAR if x.size >= 16 * FAR else NEAR
+    for p in prange(x.size // h):
+        block_levels(x[p * h : (p + 1) * h])
+    while 4 * h <= x.size:
+        for p in prange(x.size // 4 // PIECE):
+            quadruples(x, h, p * PIECE, PIECE)
+        h *= 4
+    if h < x.size:
+        for p in prange(x.size // 2 // PIECE):
+            pairs(x, h, p * PIECE, PIECE)
+
+
+@parallel_kernel
+def add_signed_together(key: KeyPair, x: Vector, out: Vector) -> None:
+    """`add_signed`."""
+    for t in prange((out.size + TILE - 1) // TILE):
+        add_signed_tile(key, t * TILE, x[t * TILE : (t + 1) * TILE], out[t * TILE : (t + 1) * TILE])

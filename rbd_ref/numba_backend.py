@@ -15,7 +15,7 @@ import numpy as np
 from rbd_ref import hadamard, operations
 from rbd_ref._jit import parallel_kernel, prange
 from rbd_ref.backend import Capabilities
-from rbd_ref.compartments import Layout
+from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Vector
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
@@ -38,8 +38,16 @@ def words_kernel(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> No
 
 def rows_held(size: int, d: int, words: int) -> int:
     """How many directions of `size` elements `descend` holds at a time, where each takes `words` with its sums: what
-    there is room for, or what two vectors of the size would take, and two at least."""
-    return min(d, max(2, max(ROOM, 2 * size) // words))
+    there is room for, or what two vectors of the size would take, and two at least; or fewer in as many turns."""
+    most = min(d, max(2, max(ROOM, 2 * size) // words))
+    turns = -(-d // most)
+    return -(-d // turns)
+
+
+def by_size(plan: Plan, compartments: range, most: int) -> tuple[Sizes, list[int]]:
+    """Those of some compartments with at most so many elements, and the others."""
+    small = plan.lengths[compartments.start : compartments.stop] <= most
+    return compartments.start + np.flatnonzero(small), (compartments.start + np.flatnonzero(~small)).tolist()
 
 
 @contextmanager
@@ -47,12 +55,15 @@ def running(entries: int) -> Iterator[None]:
     """Kernels that make so many entries of directions: as many threads as are worth starting, and no warning that
     words overflow, as they do where kernels run as plain Python."""
     threads = numba.get_num_threads()
-    numba.set_num_threads(max(1, min(threads, entries // GRAIN)))
+    fewer = max(1, entries // GRAIN)
+    if fewer < threads:
+        numba.set_num_threads(fewer)
     try:
         with np.errstate(over="ignore"):
             yield
     finally:
-        numba.set_num_threads(threads)
+        if fewer < threads:
+            numba.set_num_threads(threads)
 
 
 class NumbaBackend:
@@ -94,7 +105,7 @@ class NumbaBackend:
         plan, a = draw.plan, np.empty(draw.plan.d, dtype=F32)
         with running(plan.entries):
             if draw.family.name == "srht":
-                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, EMPTY)
+                self._srht(draw, range(plan.K), g, a, EMPTY)
             else:
                 operations.project_kernel(draw.family.law, draw.keys, plan.layout, plan.owners, draw.divisors, g, a)
         return a
@@ -111,13 +122,7 @@ class NumbaBackend:
 
     def reconstruct(self, draw: Draw, a: Vector) -> Vector:
         """`operations.reconstruct_dense`, to the bit."""
-        plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)
-        with running(plan.entries):
-            if draw.family.name == "srht":
-                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, EMPTY, a, u)
-            else:
-                operations.reconstruct_kernel(draw.family.law, draw.keys, plan.layout, plan.tiles(TILE), a, u)
-        return u
+        return self.reconstruct_part(draw, a, 0, 1)[1]
 
     def reconstruct_part(self, draw: Draw, a: Vector, k: int, n: int) -> tuple[int, Vector]:
         """Part k of n of `reconstruct`: some of the tiles, or of srht's compartments, and where they begin."""
@@ -128,8 +133,7 @@ class NumbaBackend:
         first, last = places.shape[1] * k // n, places.shape[1] * (k + 1) // n
         with running(plan.entries // n):
             if whole:
-                layout = Layout(bounds[first : last + 1], plan.layout.offsets[first : last + 1])
-                operations.srht_kernel(draw.keys[:, first:last], layout, draw.divisors[first:last], EMPTY, a, u)
+                self._srht(draw, range(first, last), EMPTY, a, u)
             else:
                 tiles = np.ascontiguousarray(places[:, first:last])
                 operations.reconstruct_kernel(draw.family.law, draw.keys, plan.layout, tiles, a, u)
@@ -140,18 +144,28 @@ class NumbaBackend:
         plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), np.zeros(draw.plan.D, dtype=F32)
         with running(plan.entries):
             if draw.family.name == "srht":
-                operations.srht_kernel(draw.keys, plan.layout, draw.divisors, g, a, u)
+                self._srht(draw, range(plan.K), g, a, u)
             else:
                 self._descend(draw, g, a, u)
         return a, u
 
+    def _srht(self, draw: Draw, compartments: range, g: Vector, a: Vector, u: Vector) -> None:
+        """Some compartments of `srht`, large ones by all threads together if there are some; g or u may be empty."""
+        plan = draw.plan
+        small, large = by_size(plan, compartments, SMALL if numba.get_num_threads() > 1 else plan.D)
+        if small.size:
+            operations.srht_apart(draw.keys, plan.layout, small, draw.divisors, g, a, u)
+        for k in large:
+            key, here = (draw.keys[0, k], draw.keys[1, k]), plan.elements(k)
+            operations.srht_together(key, plan.sizes[k], draw.divisors[k], g[here], a[plan.directions(k)], u[here])
+
     def _descend(self, draw: Draw, g: Vector, a: Vector, u: Vector) -> None:
         """Small compartments apart, one thread each; large ones one after the other, all threads together."""
-        plan, sizes = draw.plan, np.diff(draw.plan.layout.bounds)
-        if sizes.min() <= SMALL:
-            small = np.flatnonzero(sizes <= SMALL)
+        plan = draw.plan
+        small, large = by_size(plan, range(plan.K), SMALL)
+        if small.size:
             operations.descend_apart(draw.family.law, draw.keys, plan.layout, small, draw.divisors, g, a, u)
-        for k in np.flatnonzero(sizes > SMALL).tolist():
+        for k in large:
             self._descend_together(draw, k, g[plan.elements(k)], a[plan.directions(k)], u[plan.elements(k)])
 
     def _descend_together(self, draw: Draw, k: int, g: Vector, a: Vector, u: Vector) -> None:
@@ -159,7 +173,7 @@ class NumbaBackend:
         law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
         words, threads = room(law, g.size), numba.get_num_threads()
         held = rows_held(g.size, a.size, tiles * (words + SUMS))
-        rows, sums = np.empty((tiles, held, words), dtype=np.uint32), np.empty((held, tiles, 2))
+        rows, sums = np.empty((tiles + threads - 1, held, words), dtype=np.uint32), np.empty((held, tiles, 2))
         operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
     def set_threads(self, n: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref import hadamard
-from rbd_ref._jit import kernel, parallel_kernel, prange
+from rbd_ref._jit import borrowed, kernel, parallel_kernel, prange
 from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries
 from rbd_ref.prng import Words, basis_keys_kernel, root_key
@@ -54,7 +54,7 @@ class Draw:
             return np.full(self.plan.K, float(self.plan.D))
         if self.normalize == "unit" and not self.family.square_is_constant:
             return np.zeros(self.plan.K)
-        return np.asarray(self.family.expected_square(np.diff(self.plan.layout.bounds)), dtype=np.float64)
+        return np.asarray(self.family.expected_square(self.plan.lengths), dtype=np.float64)
 
 
 def direction_dense(draw: Draw, k: int, i: int) -> Vector:
@@ -136,6 +136,7 @@ def dot_direction(
 
     The tiles are held `stride` words apart; where that is 0, each is written over the one before.
     """
+    g, scratch, lanes, held = borrowed(g), borrowed(scratch), borrowed(lanes), borrowed(held)
     inner, square = 0.0, 0.0
     for t in range((g.size + TILE - 1) // TILE):
         part, tile = g[t * TILE : (t + 1) * TILE], held[t * stride :]
@@ -159,25 +160,42 @@ def project_kernel(
         a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, held, 0)
 
 
+@kernel
+def rebuild_tile(
+    law: Law, key: KeyPair, first: int, size: int, a: Vector, u: Vector, scratch: Words, held: Words
+) -> None:
+    """The elements of u, those from `first` on of a compartment of `size`, take all directions in order."""
+    a, u, scratch, held = borrowed(a), borrowed(u), borrowed(scratch), borrowed(held)
+    for i in range(a.size):
+        hold(law, key, i, first, u.size, size, scratch, held)
+        add(law, a[i], held, u)
+
+
 @parallel_kernel
 def reconstruct_kernel(law: Law, keys: Words, layout: Layout, tiles: Sizes, a: Vector, u: Vector) -> None:
-    """Each tile of the update in one thread: its elements take all directions in order."""
+    """Each tile of the update in one thread."""
     for q in prange(tiles.shape[1]):
         k, first = tiles[0, q], tiles[1, q]
         start, stop = layout.bounds[k], layout.bounds[k + 1]
-        part = u[start + first : min(start + first + TILE, stop)]
+        part, some = u[start + first : min(start + first + TILE, stop)], a[layout.offsets[k] : layout.offsets[k + 1]]
         scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
-        for i in range(layout.offsets[k + 1] - layout.offsets[k]):
-            hold(law, (keys[0, k], keys[1, k]), i, first, part.size, stop - start, scratch, held)
-            add(law, a[layout.offsets[k] + i], held, part)
+        rebuild_tile(law, (keys[0, k], keys[1, k]), first, stop - start, some, part, scratch, held)
 
 
 @kernel
-def descend_compartment(law: Law, key: KeyPair, divisor: float, g: Vector, a: Vector, u: Vector) -> None:
+def descend_compartment(
+    law: Law, key: KeyPair, divisor: float, g: Vector, a: Vector, u: Vector, scratch: Words, lanes: Vector, held: Words
+) -> None:
     """Each direction is made once, dotted with g, and added to u while it is at hand."""
+    g, a, u, scratch, lanes, held = (
+        borrowed(g),
+        borrowed(a),
+        borrowed(u),
+        borrowed(scratch),
+        borrowed(lanes),
+        borrowed(held),
+    )
     tiles, stride = (g.size + TILE - 1) // TILE, room(law, g.size)
-    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
-    held = np.empty(tiles * stride, np.uint32)
     for i in range(a.size):
         a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, held, stride)
         for t in range(tiles):
@@ -193,20 +211,57 @@ def descend_apart(
         k = chosen[q]
         here = slice(layout.bounds[k], layout.bounds[k + 1])
         there = slice(layout.offsets[k], layout.offsets[k + 1])
-        descend_compartment(law, (keys[0, k], keys[1, k]), divisors[k], g[here], a[there], u[here])
+        part, key = g[here], (keys[0, k], keys[1, k])
+        scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+        held = np.empty((part.size + TILE - 1) // TILE * room(law, part.size), np.uint32)
+        descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, lanes, held)
 
 
 @kernel
-def dot_tiles(
-    law: Law, key: KeyPair, start: int, span: tuple[int, int], square: bool, rows: Words, sums: Sums, g: Vector
+def place(t: int, s: int, tiles: int, held: int, threads: int) -> int:
+    """Where the directions of tile t are held at turn s: at t or, if threads share the tile, at every other turn behind
+    all tiles, so that none writes over what another still reads."""
+    k = 1
+    while tiles * held * k // threads <= t * held:
+        k += 1
+    shared = tiles * held * k // threads < (t + 1) * held
+    return tiles + k - 1 if shared and s % 2 == 1 else t
+
+
+@kernel
+def turn(
+    law: Law,
+    key: KeyPair,
+    s: int,
+    share: tuple[int, int],
+    before: Vector,
+    rows: Words,
+    sums: Sums,
+    g: Vector,
+    u: Vector,
+    square: bool,
+    scratch: Words,
+    lanes: Vector,
 ) -> None:
-    """Pairs of tile and direction, numbered tile by tile: each is held in `rows` and its sums are kept in `sums`."""
-    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
-    for q in range(span[0], span[1]):
-        t, r = q // sums.shape[0], q % sums.shape[0]
-        part = g[t * TILE : (t + 1) * TILE]
-        hold(law, key, start + r, t * TILE, part.size, g.size, scratch, rows[t, r])
-        sums[r, t, 0], sums[r, t, 1] = dot(law, rows[t, r], part, square, lanes)
+    """What one thread, k of n = `share`, does at turn s with its pairs of tile and direction, numbered tile by tile.
+
+    Where a tile begins, the directions of the turn before are added to u with their coefficients `before`. Then each
+    of the next directions is held and its sums are kept; there are as many as `sums` has rows.
+    """
+    held, tiles, (k, n) = rows.shape[1], sums.shape[1], share
+    before, rows, sums, g, u = borrowed(before), borrowed(rows), borrowed(sums), borrowed(g), borrowed(u)
+    scratch, lanes = borrowed(scratch), borrowed(lanes)
+    begin, end = tiles * held * k // n, tiles * held * (k + 1) // n
+    for t in range(begin // held, (end + held - 1) // held):
+        first, last = max(begin - t * held, 0), min(end - t * held, sums.shape[0])
+        if first == 0:
+            old = rows[place(t, s - 1, tiles, held, n)]
+            for r in range(before.size):
+                add(law, before[r], old[r], u[t * TILE : (t + 1) * TILE])
+        part, new = g[t * TILE : (t + 1) * TILE], rows[place(t, s, tiles, held, n)]
+        for r in range(first, last):
+            hold(law, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r])
+            sums[r, t, 0], sums[r, t, 1] = dot(law, new[r], part, square, lanes)
 
 
 @kernel
@@ -224,33 +279,49 @@ def coefficients(sums: Sums, divisor: float, a: Vector) -> None:
 def descend_together(
     law: Law, key: KeyPair, divisor: float, threads: int, rows: Words, sums: Sums, g: Vector, a: Vector, u: Vector
 ) -> None:
-    """One large compartment: the threads share its tiles, some directions (`rows`) at a time."""
-    tiles, held = rows.shape[0], rows.shape[1]
-    for start in range(0, a.size, held):
-        some = a[start : start + held]
-        work, these = tiles * some.size, sums[: some.size]
+    """One large compartment: the threads share its tiles, some directions (`rows`) at a turn, and meet once a turn."""
+    held = rows.shape[1]
+    for s in range((a.size + held - 1) // held + 1):
+        before, some = a[max(0, s - 1) * held : s * held], a[s * held : (s + 1) * held]
+        these = sums[: some.size]
         for k in prange(threads):
-            span = work * k // threads, work * (k + 1) // threads
-            dot_tiles(law, key, start, span, divisor == 0, rows, these, g)
+            scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+            turn(law, key, s, (k, threads), before, rows, these, g, u, divisor == 0, scratch, lanes)
         coefficients(these, divisor, some)
-        for t in prange(tiles):
-            for r in range(some.size):
-                add(law, some[r], rows[t, r], u[t * TILE : (t + 1) * TILE])
 
 
 @parallel_kernel
-def srht_kernel(keys: Words, layout: Layout, divisors: NDArray[np.float64], g: Vector, a: Vector, u: Vector) -> None:
-    """Compartments of `srht`, each in one thread: g into a unless g is empty, then a into u unless u is empty."""
-    for k in prange(divisors.size):
+def srht_apart(
+    keys: Words, layout: Layout, chosen: Sizes, divisors: NDArray[np.float64], g: Vector, a: Vector, u: Vector
+) -> None:
+    """Small compartments of `srht`, each in one thread: g into a unless g is empty, then a into u unless u is empty."""
+    for q in prange(chosen.size):
+        k = chosen[q]
         here = slice(layout.bounds[k], layout.bounds[k + 1])
-        part = a[layout.offsets[k] : layout.offsets[k + 1]]
-        key = (keys[0, k], keys[1, k])
+        part, key = a[layout.offsets[k] : layout.offsets[k + 1]], (keys[0, k], keys[1, k])
         size = layout.bounds[k + 1] - layout.bounds[k]
-        chosen = hadamard.rows_kernel(key, size, part.size)
+        rows = hadamard.rows_kernel(key, size, part.size)
         x = np.empty(hadamard.padded_kernel(size), np.float32)
         if g.size > 0:
-            inner = hadamard.analyse(key, chosen, g[here], x)
+            inner = hadamard.analyse(key, rows, g[here], x)
             for i in range(part.size):
                 part[i] = coefficient(float(inner[i]), 1.0, divisors[k])
         if u.size > 0:
-            hadamard.synthesise(key, chosen, part, u[here], x)
+            hadamard.synthesise(key, rows, part, u[here], x)
+
+
+@kernel
+def srht_together(key: KeyPair, size: int, divisor: float, g: Vector, a: Vector, u: Vector) -> None:
+    """`srht_apart` of one large compartment, whose parts of the vectors are given, by all threads together."""
+    rows = hadamard.rows_together(key, size, a.size)
+    x = np.zeros(hadamard.padded_kernel(size), np.float32)
+    if g.size > 0:
+        hadamard.add_signed_together(key, g, x[:size])
+        hadamard.transform_together(x)
+        for i in range(a.size):
+            a[i] = coefficient(float(x[rows[i]]), 1.0, divisor)
+        x[:] = np.float32(0)
+    if u.size > 0:
+        x[rows] = a
+        hadamard.transform_together(x)
+        hadamard.add_signed_together(key, x, u)

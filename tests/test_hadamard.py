@@ -64,8 +64,27 @@ def test_equal_words_go_to_the_lower_row(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_kernel_takes_the_lower_row_too() -> None:
     words = np.array([5, 9, 5, 5, 1, 5, 5, 9], dtype=np.uint32)
-    assert hadamard.smallest(words, 4).tolist() == [0, 2, 3, 4]
-    assert hadamard.smallest(words, 8).tolist() == list(range(8))
+    for places in (np.arange(8), np.arange(2)):  # all of them, or too few by chance
+        assert hadamard.smallest(words, 4, places).tolist() == [0, 2, 3, 4]
+        assert hadamard.smallest(words, 8, places).tolist() == list(range(8))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("m", [14, 15, 18, 21])
+def test_all_threads_together_have_the_bits_of_one(m: int) -> None:
+    """With levels left over above the blocks or not, and blocks of both sizes."""
+    x = pseudo_random(m, 2**m)
+    got, expected = x.copy(), x.copy()
+    hadamard.transform_together(got)
+    hadamard.transform_kernel(expected)
+    assert np.array_equal(bits(got), bits(expected))
+    key = tuple(root_key(m))
+    for size, d in ((2**m, 2**m), (2**m - 5, 1), (2**m - 4095, 1000)):
+        assert np.array_equal(hadamard.rows_together(key, size, d), hadamard.rows_kernel(key, size, d))
+        signed, once = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        hadamard.add_signed_together(key, x[:size], signed)
+        hadamard.add_signed(key, x[:size], once)
+        assert np.array_equal(bits(signed), bits(once))
 
 
 @given(st.integers(1, 70), seeds)

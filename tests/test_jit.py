@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import numba
@@ -65,3 +66,20 @@ def test_no_kernel_has_a_fused_multiply_add(kernel: object, arguments: tuple[obj
     code = "".join(fresh.inspect_asm().values())
     assert "mulps" in code or "mulss" in code or "fmul" in code
     assert not re.search(r"\bv?f[n]?m(add|sub)|\bfmla\b|\bfmls\b", code)
+
+
+def test_a_borrowed_array_is_the_callers_and_stays() -> None:
+    """Its parts are written through, and however often it is borrowed, nobody frees it or holds it longer."""
+
+    @numba.njit(nogil=True)
+    def count(x: np.ndarray) -> None:
+        y = _jit.borrowed(x)
+        for i in range(y.size):
+            y[i:][0] += i
+
+    array = np.zeros(100)
+    before = sys.getrefcount(array)
+    for _ in range(1000):
+        count(array)
+    assert sys.getrefcount(array) == before
+    assert np.array_equal(array, 1000 * np.arange(100))

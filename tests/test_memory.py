@@ -54,11 +54,12 @@ def allocated(family: str, D: int, d: int) -> int:
 @pytest.mark.compiled
 @pytest.mark.parametrize("family", ["normal", "rademacher", "sparse", "sparse:1"])
 def test_the_allocation_rule(family: str) -> None:
-    """The update, room for some directions (two vectors, or ROOM), their tile sums, and the coefficients."""
+    """The update, room for some directions (two vectors, or ROOM) and for a tile more between two threads, sums of
+    tiles, and the coefficients."""
     for D in (50_000, 400_000):
         tiles, words = -(-D // TILE), room(parse_family(family).law, D)
         held = rows_held(D, 10_000, tiles * (words + SUMS))
-        rule = 4 * D + 4 * held * tiles * (words + SUMS)
+        rule = 4 * D + 4 * held * (tiles * (words + SUMS) + words * (NumbaBackend().set_threads(0) - 1))
         for d in (50, 500):
             assert allocated(family, D, d) <= rule + 4 * d + 50_000
         assert held * tiles * (words + SUMS) <= max(2 * tiles * (LARGEST_ROOM + SUMS), ROOM)

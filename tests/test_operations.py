@@ -12,7 +12,7 @@ from rbd_ref.conformance.cases import draw_at
 from rbd_ref.conformance.operations import bound
 from rbd_ref.distributions import FAMILIES
 from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import Draw, directions_dense, project_dense, reconstruct_dense
+from rbd_ref.operations import Draw, directions_dense, place, project_dense, reconstruct_dense
 from strategies import bases, seeds, vector
 from tools import COMPILED, bits
 
@@ -127,9 +127,28 @@ def test_large_compartments_have_the_same_bits(family: str) -> None:
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
 
 
-def test_threads_share_a_large_compartment() -> None:
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 50))
+def test_no_thread_writes_over_what_another_reads(tiles: int, held: int, threads: int) -> None:
+    """At a turn every place is read by the one thread that writes it or written by none, and no two tiles share one."""
+    spans = [range(tiles * held * k // threads, tiles * held * (k + 1) // threads) for k in range(threads)]
+    for s in (1, 2):
+        readers, writers = {}, {}
+        for k, span in enumerate(spans):
+            for t, r in (divmod(q, held) for q in span):
+                writers.setdefault((place(t, s, tiles, held, threads), r), []).append(k)
+                if r == 0:
+                    readers |= {(place(t, s - 1, tiles, held, threads), i): k for i in range(held)}
+        assert len(writers) == len(readers) == tiles * held
+        for where, ks in writers.items():
+            assert len(ks) == 1
+            assert readers.get(where, ks[0]) == ks[0]
+            assert where[0] < tiles + threads - 1
+
+
+@pytest.mark.parametrize("family", ["rademacher", "srht"])
+def test_threads_share_a_large_compartment(family: str) -> None:
     """One of more than four tiles, small enough for kernels that run as plain Python."""
-    draw, g = draw_at(compartments.whole(16_500, d=1), "rademacher", "unit", 3, 2, 1), vector(1, 16_500)
+    draw, g = draw_at(compartments.whole(16_500, d=1), family, "unit", 3, 2, 1), vector(1, 16_500)
     a, u = BACKEND.descend(draw, g)
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
     assert np.array_equal(bits(u), bits(reconstruct_dense(draw, a)))

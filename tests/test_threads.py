@@ -25,7 +25,9 @@ for plan in {plans}:
         digest.update(basis.reconstruct(pseudo_random(2, plan.d), step=9).tobytes())
 print(digest.hexdigest())
 """
-LARGE = "rbd.compartments.whole(70_001, d=11), rbd.compartments.even(30_000, k=7, d=3)"
+LARGE = """
+    rbd.compartments.whole(70_001, d=11), rbd.compartments.even(30_000, k=7, d=3), rbd.compartments.whole(18_000, d=13)
+"""
 SMALL = "rbd.compartments.even(70, k=2, d=2), rbd.compartments.whole(3, d=3)"
 
 
@@ -37,8 +39,8 @@ def digest(plans: str, **environment: str) -> str:
 
 @pytest.mark.compiled
 def test_threads_and_processes_do_not_change_a_bit() -> None:
-    """One to four threads, each in a process of its own."""
-    assert len({digest(LARGE, NUMBA_NUM_THREADS=str(n)) for n in (1, 2, 3, 4)}) == 1
+    """One to four threads, and more than the five tiles of the last plan, each in a process of its own."""
+    assert len({digest(LARGE, NUMBA_NUM_THREADS=str(n)) for n in (1, 2, 3, 4, 7)}) == 1
 
 
 @pytest.mark.compiled
