@@ -86,10 +86,16 @@ conformance-%.json: $(READY) always
 	@$(SETTING_$*) PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) $(FLAGS_$*) --report $@ >$(@:json=log) 2>&1 || { cat $(@:json=log); exit 1; }
 	@tail -n 1 $(@:json=log)
 
+# Ratios and counts with what they were measured on, for the tables of the README and of docs/. A quiet machine is best.
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
 	$(BIN)/python benchmarks/growth.py --json benchmarks/growth.json --picture docs/cost.png
+	$(BIN)/python benchmarks/parts.py --json benchmarks/parts.json
+	if test "$$(uname -m)" = x86_64; then NUMBA_CPU_NAME=haswell $(BIN)/python benchmarks/parts.py --json benchmarks/parts-avx2.json; fi
+	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
+	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi
+	$(BIN)/python docs/speed_tables.py
 	$(BIN)/python benchmarks/communication.py --quick
 
 docs: $(READY)

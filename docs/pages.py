@@ -20,8 +20,8 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 def with_tables(text: str, tables: Mapping[str, str]) -> str:
     """The page with these tables in their places, which must be there."""
     for name, made in tables.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", flags=re.S)
-        text, found = pattern.subn(lambda place, made=made: place[1] + made + place[2], text)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", flags=re.S)
+        text, found = pattern.subn(lambda place, made=made: place[1] + made + "\n" + place[2], text)
         if found != 1:
             sys.exit(f"there are {found} places for the table {name}, expected one: <!-- {name} --> and <!-- end -->")
     return text

@@ -81,8 +81,10 @@ def _compile(function: F, **options: Any) -> F:
 
 
 def device(function: F) -> F:
-    """A scalar piece that is inlined into the kernels which call it."""
-    inlined: Any = numba.njit(inline="always", error_model="numpy")(function)
+    """A scalar piece that LLVM inlines into the kernels which call it."""
+    inlined: Any = numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(
+        function
+    )
     return cast(F, inlined)
 
 

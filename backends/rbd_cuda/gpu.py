@@ -5,7 +5,6 @@ May import: numpy, arithmetic, kernels, simulator (under it only). Tests: tests/
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import Any
 
@@ -13,8 +12,6 @@ import numpy as np
 
 from rbd_cuda.arithmetic import SIMULATED, cuda
 from rbd_cuda.kernels import KERNELS, MOST_BLOCKS, PARTS, SPAN, THREADS
-
-SWITCH = 1e-4  # seconds: the simulator's threads poll for barriers, so that the usual 5 ms make them wait for nothing
 
 
 @cache
@@ -36,7 +33,6 @@ class Gpu:
             from rbd_cuda import simulator
 
             simulator.mend()
-            sys.setswitchinterval(SWITCH)
 
     def array(self, x: np.ndarray) -> Any:
         """A copy of x on the device."""

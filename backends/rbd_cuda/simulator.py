@@ -1,8 +1,8 @@
-"""Shared memory of Numba's CUDA simulator, mended.
+"""Numba's CUDA simulator, mended: shared memory that is shared, and barriers that nobody polls for.
 
 The simulator's threads look for the array of a line, and one that finds none makes it: of two that look at once each
-makes its own, and what the one writes the other never sees. Here they look one after the other. It also asks Python for
-the caller's line alone, where the simulator asks for the whole stack, which takes most of its time.
+makes its own, and what the one writes the other never sees. Here they look one after the other. And the simulator asks
+all its threads in a loop whether they have come to a barrier, which takes most of its time; here they say so.
 May import: numpy, numba.cuda's simulator. Tests: tests/test_cuda_backend.py.
 """
 
@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 import numpy as np
-from numba.cuda.simulator import kernelapi
+from numba.cuda.simulator import kernel, kernelapi
 from numba.np.numpy_support import as_dtype
 
 LOCK = threading.Lock()
@@ -29,7 +29,50 @@ def array(self: Any, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
         return np.asarray(self._allocations[line])
 
 
+class Thread(kernel.BlockThread):
+    """A thread of a CUDA block, which tells the block when it comes to a barrier or to its end."""
+
+    def run(self) -> None:
+        """To the end, where an exception is kept."""
+        super().run()  # type: ignore[no-untyped-call]
+        self._manager.come.release()
+
+    def syncthreads(self) -> None:
+        """Wait until all threads that have not ended are here."""
+        self.syncthreads_blocked = True
+        self._manager.come.release()
+        self.syncthreads_event.wait()
+        self.syncthreads_event.clear()
+        if self.abort:
+            raise RuntimeError("another thread has failed")
+
+
+class Block(kernel.BlockManager):
+    """A CUDA block: all threads run at once from barrier to barrier."""
+
+    def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        """One block of the grid; the first exception of a thread ends it."""
+        self.come = threading.Semaphore(0)
+        make: Any = Thread
+        places = np.ndindex(*self._block_dim)
+        running = [make(lambda: self._f(*arguments), self, grid_point, place, self._debug) for place in places]
+        for thread in running:
+            thread.start()
+        while running:
+            for _ in running:
+                self.come.acquire()
+            failed = [thread.exception for thread in running if thread.exception]
+            running = [thread for thread in running if thread.syncthreads_blocked]
+            for thread in running:
+                thread.abort, thread.syncthreads_blocked = bool(failed), False
+                thread.syncthreads_event.set()
+            if failed:
+                raise failed[0][0].with_traceback(failed[0][1])
+
+
 def mend() -> None:
-    """From now on the simulator's shared arrays are these."""
-    shared: Any = kernelapi.FakeCUDAShared
-    shared.array = array
+    """From now on the simulator's shared arrays and blocks are these."""
+    simulated: Any = kernelapi.FakeCUDAShared
+    simulated.array = array
+    launched: Any = kernel
+    launched.BlockManager = Block

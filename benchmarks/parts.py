@@ -1,0 +1,109 @@
+"""Where `descend` spends its time: the parts of its work on one tile of 4,096 elements, in one thread.
+
+    python benchmarks/parts.py --json benchmarks/parts.json
+
+`words` is Threefry alone, as many as the family needs; `hold` is all that makes a tile, words included; `dot` its inner
+products, with its own square where that is needed; `add` its multiple added to the update. The last column is what is
+left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell the kernels are those of a machine with AVX2.
+May import: numpy, numba, the package, speed (this folder).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from speed import best, descend, limited, machine
+
+from rbd_ref._jit import borrowed, kernel
+from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.distributions import FAMILIES, TILE, KeyPair, Law, Vector, fill_words, parse_family
+from rbd_ref.prng import Words
+from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRIDE, add, dot, hold
+
+TIMES, D, DIMS = 500, 24 * TILE, 250
+KEY = (np.uint32(1), np.uint32(2))
+
+
+@kernel
+def words_only(key: KeyPair, blocks: int, scratch: Words) -> None:
+    """The words of a tile, many times."""
+    scratch = borrowed(scratch)
+    for i in range(TIMES):
+        fill_words(key, i, 0, scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks])
+
+
+@kernel
+def hold_only(law: Law, key: KeyPair, scratch: Words, held: Words) -> None:
+    """A tile, many times."""
+    scratch, held = borrowed(scratch), borrowed(held)
+    for i in range(TIMES):
+        hold(law, key, i, TILE, TILE, D, scratch, held)
+
+
+@kernel
+def dot_only(law: Law, square: bool, held: Words, g: Vector, lanes: Vector) -> float:
+    """The inner products of a tile, many times."""
+    held, g, lanes = borrowed(held), borrowed(g), borrowed(lanes)
+    total = 0.0
+    for _ in range(TIMES):
+        total += dot(law, held, g, square, lanes)[0]
+    return total
+
+
+@kernel
+def add_only(law: Law, held: Words, u: Vector) -> None:
+    """A tile added to an update, many times."""
+    held, u = borrowed(held), borrowed(u)
+    for _ in range(TIMES):
+        add(law, np.float32(1e-3), held, u)
+
+
+def blocks_of(family: str) -> int:
+    """Blocks of words that a tile of a family takes."""
+    if family.startswith("sparse"):
+        return -(-(TILE // 100 + 2) // 2 // STRIDE) * STRIDE
+    return TILE // 2 if family in ("normal", "uniform") else TILE // 64
+
+
+def parts(family: str, seconds: float) -> dict[str, float]:
+    """Nanoseconds of each part for an entry."""
+    kind, scratch, held = parse_family(family), np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32)
+    g, lanes, square = pseudo_random(1, TILE), np.empty(LANES, np.float32), not parse_family(family).square_is_constant
+    hold_only(kind.law, KEY, scratch, held)
+    calls: dict[str, Callable[[], Any]] = {
+        "words": lambda: words_only(KEY, blocks_of(family), scratch),
+        "hold": lambda: hold_only(kind.law, KEY, scratch, held),
+        "dot": lambda: dot_only(kind.law, square, held, g, lanes),
+        "add": lambda: add_only(kind.law, held, g.copy()),
+    }
+    found = {name: 1e9 * times.wall / TIMES / TILE for name, times in best(calls, seconds).items()}
+    whole = best({"it": limited(1, descend(D, DIMS, family))}, seconds)["it"].wall
+    found["descend"] = 1e9 * whole / D / DIMS
+    return found | {"rest": found["descend"] - found["hold"] - found["dot"] - found["add"]}
+
+
+def main() -> None:
+    """Measure, print, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each family (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    options, found = parser.parse_args(), {}
+    print(f"kernels for {numba.config.CPU_NAME or 'this machine'}; nanoseconds an entry, one thread")  # type: ignore[attr-defined]
+    for family in FAMILIES:
+        if family != "srht":
+            found[family] = parts(family, options.seconds)
+            print(f"{family:20}", ", ".join(f"{name} {value:.4f}" for name, value in found[family].items()), flush=True)
+    if options.json:
+        figures = {"machine": machine(), "load after": os.getloadavg(), "nanoseconds": found}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

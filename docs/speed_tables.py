@@ -1,0 +1,154 @@
+"""The tables of measured speed in the README and in docs/, from what `make bench` leaves in benchmarks/*.json.
+
+    python docs/speed_tables.py            writes them into the pages
+    python docs/speed_tables.py --check    fails where a page says something else
+
+May import: pages (this folder), rbd_ref.distributions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pages import put, table
+
+from rbd_ref.distributions import FAMILIES
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+Figures = dict[str, Any]
+
+
+def figures_of(name: str) -> Figures:
+    """What a benchmark left."""
+    found: Figures = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text())
+    return found
+
+
+def short(x: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def times(figures: Figures) -> str:
+    """Milliseconds of `descend` at both shapes, and how many times as fast as NumPy."""
+    seconds = figures["seconds"]
+    shapes = list(dict.fromkeys(name.partition(", ")[2] for name in seconds))
+    rows = []
+    for name in ("NumPy", "torch", *FAMILIES):
+        wall = [seconds[f"{name}, {shape}"]["wall"] for shape in shapes]
+        numpy = [seconds[f"NumPy, {shape}"]["wall"] for shape in shapes]
+        cells = [f"{short(1e3 * w)} ms | {short(n / w)} x" for w, n in zip(wall, numpy, strict=True)]
+        rows.append([OTHERS.get(name, f"`{name}`"), *cells])
+    return table(["", *(f"{shape} | " for shape in shapes)], rows).replace("| --- |\n", "| --- | --- | --- |\n", 1)
+
+
+OTHERS = {"NumPy": "NumPy's `standard_normal`, two products", "torch": "`torch.randn`, two products"}
+
+
+def bound(row: Figures) -> str:
+    """A target in words."""
+    return f"{'at most' if row['at_most'] else 'at least'} {row['target']:g} {row['unit']}"
+
+
+def targets(figures: Figures, trainer: Figures) -> str:
+    """Every comparison with what was aimed at; all of memory in one line, and the trainer's own share of a step."""
+    memory = [row for row in figures["rows"] if row["work"].startswith("peak memory")]
+    rows = [
+        [row["work"], row["against"], f"{short(row['measured'])} {row['unit']}", bound(row)]
+        for row in figures["rows"]
+        if row not in memory
+    ]
+    spread = sorted(row["measured"] for row in memory)
+    work = "peak memory above theta and g, D = 10^5 to 10^8, vectors of D"
+    rows.append([work, "", f"{spread[0]:g} to {spread[-1]:g}", f"at most {memory[0]['target']:g}"])
+    rows.append(
+        ["the trainer's own part of a step, fc, d = 250", "the step", f"{own(trainer, 'normal'):.1%}", "at most 5 %"]
+    )
+    return table(["", "against", "measured", "aimed at"], rows)
+
+
+def own(trainer: Figures, family: str) -> float:
+    """The part of a step that is neither gradient nor `descend`."""
+    parts = trainer["milliseconds"][family]
+    return float(1 - (parts["gradient"] + parts["descend"]) / parts["all"])
+
+
+def trainer_table(trainer: Figures) -> str:
+    """Milliseconds of a step by part."""
+    parts = list(trainer["milliseconds"]["normal"])
+    rows = [
+        [f"`{family}`", *(f"{found[part]:.3f}" for part in parts), f"{own(trainer, family):.1%}"]
+        for family, found in trainer["milliseconds"].items()
+    ]
+    return table(["family", *parts, "the trainer's own"], rows)
+
+
+def exponents(growth: Figures) -> str:
+    """How cost grows at the largest sizes."""
+    found = growth["exponents"]
+    return table(
+        ["family", "in d", "in D"],
+        [[f"`{name}`", *(f"{found[along][name]:.2f}" for along in "dD")] for name in FAMILIES],
+    )
+
+
+def by_ranks(growth: Figures) -> str:
+    """The same for ranks."""
+    return table(
+        ["sixteen workers", "in ranks, 1 to 16"],
+        [[name, f"{value:.2f}"] for name, value in growth["exponents"]["ranks"].items()],
+    )
+
+
+def rates(backends: Figures) -> str:
+    """Million entries of directions a second, of every backend."""
+    found: dict[str, dict[str, float]] = {}
+    for row in backends["rows"]:
+        found.setdefault(row["what"], {})[row["family"]] = row["rate"]
+    rows = [
+        [name, *(f"{rate[family] / 1e6:,.3g}" if family in rate else "" for family in FAMILIES)]
+        for name, rate in found.items()
+    ]
+    return table(["", *(f"`{family}`" for family in FAMILIES)], rows)
+
+
+def instructions(counts: Figures) -> str:
+    """Instructions of AVX2 for an entry."""
+    rows = [[f"`{name}`", f"{found['an entry']:.3f}"] for name, found in counts["families"].items()]
+    return table(["family", "instructions an entry"], rows)
+
+
+def parts(figures: Figures) -> str:
+    """Nanoseconds an entry by part."""
+    found = figures["nanoseconds"]
+    names = list(found["normal"])
+    return table(["family", *names], [[f"`{name}`", *(f"{row[n]:.3f}" for n in names)] for name, row in found.items()])
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or compare."""
+    check, speed, trainer, growth = "--check" in arguments, *map(figures_of, ("speed", "trainer", "growth"))
+    pages = {
+        ROOT / "README.md": {"times": times(speed), "targets": targets(speed, trainer)},
+        DOCS / "backends.md": {"rates": rates(figures_of("backends"))},
+        DOCS / "speed.md": {
+            "trainer": trainer_table(trainer),
+            "exponents": exponents(growth),
+            "ranks": by_ranks(growth),
+            "instructions": instructions(figures_of("instructions")),
+            "parts": parts(figures_of("parts")),
+            "haswell": parts(figures_of("parts-avx2")),
+        },
+    }
+    differ = [page.name for page, tables in pages.items() if not put(page, tables, check)]
+    if check and differ:
+        print(f"{', '.join(differ)} say other than benchmarks/*.json: python docs/speed_tables.py", file=sys.stderr)
+    return 1 if check and differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
