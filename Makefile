@@ -17,18 +17,19 @@ CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit unit-first unit-last coverage vectors conformance always test-ft bench docs clean
+.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
-# The long parts first, two at a time: some use threads now and then, others are plain Python.
+# Two at a time, those that wait for processes beside those that compute, the short ones last.
 test: $(READY)
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) lint unit-first coverage unit-last test-ft $(REPORTS) vectors
+	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit-first unit-last coverage unit-mpi conformance-cuda.json test-ft $(REPORTS) lint vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
-# What a run needs, or also what tests and developers need.
-INSTALL := -m pip install --quiet
+# What a run needs, or also what tests and developers need. Python compiles what is imported, and keeps it.
+INSTALL := -m pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 define environment
 @$(PYTHON) -c 'import sys; sys.exit("rbd-ref needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11 or later") if sys.version_info < (3, 11) else None'
 test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
@@ -50,12 +51,15 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# All tests, or two halves of them.
+# All tests, or three parts of them.
 unit: $(READY)
 	$(BIN)/python -m pytest
 
 unit-first: $(READY)
-	$(BIN)/python -m pytest tests/test_[a-m]*.py
+	$(BIN)/python -m pytest --ignore tests/test_mpi.py tests/test_[a-m]*.py
+
+unit-mpi: $(READY)
+	$(BIN)/python -m pytest tests/test_mpi.py
 
 unit-last: $(READY)
 	$(BIN)/python -m pytest tests/test_[n-z]*.py
