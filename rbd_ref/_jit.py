@@ -82,9 +82,7 @@ def _compile(function: F, **options: Any) -> F:
 
 def device(function: F) -> F:
     """A scalar piece that LLVM inlines into the kernels which call it."""
-    inlined: Any = numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(
-        function
-    )
+    inlined: Any = numba.njit(forceinline=True, error_model="numpy")(function)
     return cast(F, inlined)
 
 
