@@ -30,7 +30,7 @@ from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import FAMILIES
 
 D, FEW, MANY = 101_770, 4, 24
-SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_NUM_THREADS": "1"}
+SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_NUM_THREADS": "1"}
 MARKS = """
 #include <valgrind/callgrind.h>
 void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }

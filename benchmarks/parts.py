@@ -4,7 +4,8 @@
 
 `words` is Threefry alone, as many as the family needs; `hold` is all that makes a tile, words included; `dot` its inner
 products, with its own square where that is needed; `add` its multiple added to the update. The last column is what is
-left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell the kernels are those of a machine with AVX2.
+left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell and
+NUMBA_CPU_FEATURES=+avx2 the kernels are those of a machine with AVX2.
 May import: numpy, numba, the package, speed (this folder).
 """
 
@@ -24,6 +25,7 @@ from speed import best, descend, limited, machine
 from rbd_ref._jit import borrowed, kernel
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import FAMILIES, TILE, KeyPair, Law, Vector, fill_words, parse_family
+from rbd_ref.numba_backend import aligned
 from rbd_ref.prng import Words
 from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRIDE, add, dot, hold
 
@@ -74,7 +76,11 @@ def blocks_of(family: str) -> int:
 
 def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
-    kind, scratch, held = parse_family(family), np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32)
+    kind, scratch, held = (
+        parse_family(family),
+        np.empty(SCRATCH, np.uint32),
+        aligned(np.empty, (LARGEST_ROOM,), np.uint32),
+    )
     g, lanes, square = pseudo_random(1, TILE), np.empty(LANES, np.float32), not parse_family(family).square_is_constant
     hold_only(kind.law, KEY, scratch, held)
     calls: dict[str, Callable[[], Any]] = {

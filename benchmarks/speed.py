@@ -163,7 +163,7 @@ def shape_rows(D: int, d: int, seconds: float) -> tuple[list[Row], dict[str, Tim
 
 
 def srht_rows(seconds: float) -> list[Row]:
-    """One transform against many normals, and against itself at other d by processor time: it runs in one thread."""
+    """One transform against many normals, and against itself at other d by processor time, in one thread."""
     D, d = 122_570, 10_000
     times = best({family: descend(D, d, family) for family in ("normal", "srht")}, seconds)
     flat = best({str(e): limited(1, descend(10**6, 10**e, "srht")) for e in range(1, 6)}, seconds).values()
@@ -310,7 +310,7 @@ def show(rows: list[Row], times: Mapping[str, Times], before: Mapping[str, objec
 def main() -> None:
     """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=15.0, help="time for each comparison (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="time for each comparison (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     if torch is not None:

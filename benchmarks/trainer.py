@@ -56,7 +56,7 @@ def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
 class TimedBackend(NumbaBackend):
     """The reference, by the clock; gradients are the package's."""
 
-    gradient = staticmethod(timed("gradient", networks.gradient))
+    loss_and_gradient = staticmethod(timed("gradient", networks.loss_and_gradient))
     descend = timed("descend", NumbaBackend.descend)
 
 

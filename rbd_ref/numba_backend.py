@@ -5,12 +5,14 @@ May import: numpy, numba, operations, hadamard, tiles, distributions, backend. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from rbd_ref import hadamard, operations
 from rbd_ref._jit import parallel_kernel, prange
@@ -26,6 +28,7 @@ ROOM = 2**17  # words of directions that `descend` holds at a time, where two ve
 SUMS = 4  # words that the two sums of a tile take
 config: Any = numba.config
 GRAIN = 2**15  # entries of directions that are worth a thread
+LINE = 64  # bytes of a cache line
 EMPTY = np.empty(0, dtype=F32)
 
 
@@ -34,6 +37,15 @@ def words_kernel(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> No
     """Each counter of its own."""
     for p in prange(counter.shape[1]):
         out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
+
+
+def aligned(make: Callable[..., NDArray[Any]], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """What np.empty or np.zeros makes, from the start of a cache line on: no vector in it touches two of them."""
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    room = make(count + LINE, dtype=np.uint8)
+    first = -room.__array_interface__["data"][0] % LINE
+    part: NDArray[Any] = room[first : first + count].view(dtype)
+    return part.reshape(shape)
 
 
 def rows_held(size: int, d: int, words: int) -> int:
@@ -126,7 +138,7 @@ class NumbaBackend:
 
     def reconstruct_part(self, draw: Draw, a: Vector, k: int, n: int) -> tuple[int, Vector]:
         """Part k of n of `reconstruct`: some of the tiles, or of srht's compartments, and where they begin."""
-        plan, a, u = draw.plan, operations.flush(a), np.zeros(draw.plan.D, dtype=F32)
+        plan, a, u = draw.plan, operations.flush(a), aligned(np.zeros, (draw.plan.D,), F32)
         bounds, whole = plan.layout.bounds, draw.family.name == "srht"
         places = np.stack([np.arange(plan.K), np.zeros(plan.K, np.int64)]) if whole else plan.tiles(TILE)
         starts = np.append(bounds[places[0]] + places[1], plan.D)
@@ -141,7 +153,7 @@ class NumbaBackend:
 
     def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
         """`project` and `reconstruct` with each direction generated once."""
-        plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), np.zeros(draw.plan.D, dtype=F32)
+        plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), aligned(np.zeros, (draw.plan.D,), F32)
         with running(plan.entries):
             if draw.family.name == "srht":
                 self._srht(draw, range(plan.K), g, a, u)
@@ -173,7 +185,7 @@ class NumbaBackend:
         law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
         words, threads = room(law, g.size), numba.get_num_threads()
         held = rows_held(g.size, a.size, tiles * (words + SUMS))
-        rows, sums = np.empty((tiles + threads - 1, held, words), dtype=np.uint32), np.empty((held, tiles, 2))
+        rows, sums = aligned(np.empty, (tiles + threads - 1, held, words), np.uint32), np.empty((held, tiles, 2))
         operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
     def set_threads(self, n: int) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from broken_backends import MUTANTS
 from rbd_ref import bases, distributions
-from tools import ROOT
+from tools import ROOT, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SOURCES = sorted((ROOT / "rbd_ref").rglob("*.py"))
@@ -27,6 +27,11 @@ def test_examples_of_the_pages(page: object) -> None:
 
 def test_the_readme_counts_the_broken_backends() -> None:
     assert f"with {len(MUTANTS)} deliberately" in (ROOT / "README.md").read_text()
+
+
+def test_the_tables_of_speed_are_those_of_the_figures() -> None:
+    result = run_python(str(ROOT / "docs" / "speed_tables.py"), "--check")
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_pages_have_examples() -> None:
