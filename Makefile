@@ -22,9 +22,9 @@ SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
-# Two at a time, those that wait for processes beside those that compute, the short ones last.
-test: $(READY)
-	+$(MAKE) --no-print-directory --jobs=2 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) unit-first unit-last coverage unit-mpi conformance-cuda.json test-ft $(REPORTS) lint vectors
+# Three at a time on two cores, as some wait for processes; what needs an environment of its own while the other is made.
+test:
+	+$(MAKE) --no-print-directory --jobs=3 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) test-ft unit-first unit-last coverage unit-mpi $(REPORTS) lint vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, or also what tests and developers need. Python compiles what is imported, and keeps it.

@@ -23,6 +23,7 @@ May import: numpy, _check, prng. Tests: tests/test_data.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -72,11 +73,18 @@ def network_input(name: str, images: Bytes) -> Floats:
     return images.astype(np.float32) / np.float32(recipe.scale)
 
 
+@lru_cache(maxsize=4)
+def epoch_key(seed: int, epoch: int) -> Words:
+    """The key of an epoch, not to be written to."""
+    key = fold_in(stream_key(seed, "augmentation"), epoch)
+    key.flags.writeable = False
+    return key
+
+
 def blocks(seed: int, epoch: int, positions: Positions, number: int) -> Words:
     """The words (2, count) of block `number` at these positions of the epoch."""
-    key = fold_in(stream_key(seed, "augmentation"), epoch)
     p = np.asarray(positions).astype(np.uint32)
-    return threefry2x32(key, np.stack([p, np.full_like(p, number)]))
+    return threefry2x32(epoch_key(seed, epoch), np.stack([p, np.full_like(p, number)]))
 
 
 def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) -> Bytes:
