@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from speed import best, descend, machine, training_step
+from speed import best, descend, keep, machine, training_step
 
 from rbd_ref.distributions import FAMILIES
 
@@ -93,8 +92,8 @@ def report(along_d: list[Cost], along_D: list[Cost], sgd: float) -> dict[str, An
             exponents[along][family] = exponent([row for row in rows if row.family == family], along)
     for along, found in exponents.items():
         print(f"exponent in {along}: " + ", ".join(f"{name} {value:.2f}" for name, value in found.items()))
-    costs_ = {"d": [row._asdict() for row in along_d], "D": [row._asdict() for row in along_D], "sgd": sgd}
-    return {"machine": machine(), "load after": os.getloadavg(), "exponents": exponents, "costs": costs_}
+    grown = {"d": [row._asdict() for row in along_d], "D": [row._asdict() for row in along_D], "sgd": sgd}
+    return {"exponents": exponents, "costs": grown}
 
 
 def main() -> None:
@@ -102,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw cost against d there")
-    options = parser.parse_args()
+    options, before = parser.parse_args(), machine()
     sgd = best({"it": training_step("sgd", "srht", "numba")}, 3.0)["it"].wall
     along_d: list[Cost] = []
     along_D: list[Cost] = []
@@ -111,9 +110,7 @@ def main() -> None:
         along_d, along_D = along_d + grown[0], along_D + grown[1]
         for cost in (*grown[0], *grown[1]):
             print(f"{family:20} D = {cost.D:>11,}  d = {cost.d:>7,}  {1e3 * cost.seconds:12.3f} ms", flush=True)
-    figures = report(along_d, along_D, sgd)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    keep(options.json, before, **report(along_d, along_D, sgd))
     if options.picture:
         draw(along_d, sgd, options.picture)
 

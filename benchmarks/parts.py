@@ -4,27 +4,25 @@
 
 `words` is Threefry alone, as many as the family needs; `hold` is all that makes a tile, words included; `dot` its inner
 products, with its own square where that is needed; `add` its multiple added to the update. The last column is what is
-left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell and
-NUMBA_CPU_FEATURES=+avx2 the kernels are those of a machine with AVX2.
+left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell and NUMBA_CPU_FEATURES=+avx2 the kernels are those
+of a machine with AVX2.
 May import: numpy, numba, the package, speed (this folder).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
-from speed import best, descend, limited, machine
+from speed import best, descend, keep, limited, machine
 
 from rbd_ref._jit import borrowed, kernel
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES, TILE, KeyPair, Law, Vector, fill_words, parse_family
+from rbd_ref.distributions import FAMILIES, TILE, Family, KeyPair, Law, Vector, fill_words, parse_family
 from rbd_ref.numba_backend import aligned
 from rbd_ref.prng import Words
 from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRIDE, add, dot, hold
@@ -67,24 +65,21 @@ def add_only(law: Law, held: Words, u: Vector) -> None:
         add(law, np.float32(1e-3), held, u)
 
 
-def blocks_of(family: str) -> int:
+def blocks_of(family: Family) -> int:
     """Blocks of words that a tile of a family takes."""
-    if family.startswith("sparse"):
-        return -(-(TILE // 100 + 2) // 2 // STRIDE) * STRIDE
-    return TILE // 2 if family in ("normal", "uniform") else TILE // 64
+    if family.name == "sparse":
+        return -(-(TILE // family.window + 2) // 2 // STRIDE) * STRIDE
+    return TILE // 2 if family.name in ("normal", "uniform") else TILE // 64
 
 
 def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
-    kind, scratch, held = (
-        parse_family(family),
-        np.empty(SCRATCH, np.uint32),
-        aligned(np.empty, (LARGEST_ROOM,), np.uint32),
-    )
-    g, lanes, square = pseudo_random(1, TILE), np.empty(LANES, np.float32), not parse_family(family).square_is_constant
+    kind, g, lanes = parse_family(family), pseudo_random(1, TILE), np.empty(LANES, np.float32)
+    scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
+    square = not kind.square_is_constant
     hold_only(kind.law, KEY, scratch, held)
     calls: dict[str, Callable[[], Any]] = {
-        "words": lambda: words_only(KEY, blocks_of(family), scratch),
+        "words": lambda: words_only(KEY, blocks_of(kind), scratch),
         "hold": lambda: hold_only(kind.law, KEY, scratch, held),
         "dot": lambda: dot_only(kind.law, square, held, g, lanes),
         "add": lambda: add_only(kind.law, held, g.copy()),
@@ -100,15 +95,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each family (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options, found = parser.parse_args(), {}
+    options, before, found = parser.parse_args(), machine(), {}
     print(f"kernels for {numba.config.CPU_NAME or 'this machine'}; nanoseconds an entry, one thread")  # type: ignore[attr-defined]
     for family in FAMILIES:
         if family != "srht":
             found[family] = parts(family, options.seconds)
             print(f"{family:20}", ", ".join(f"{name} {value:.4f}" for name, value in found[family].items()), flush=True)
-    if options.json:
-        figures = {"machine": machine(), "load after": os.getloadavg(), "nanoseconds": found}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    keep(options.json, before, nanoseconds=found)
 
 
 if __name__ == "__main__":

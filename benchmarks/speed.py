@@ -300,6 +300,13 @@ def machine() -> dict[str, object]:
     }
 
 
+def keep(path: Path | None, before: Mapping[str, object], **figures: object) -> None:
+    """Write figures with what they were measured on, if a file was asked for."""
+    if path:
+        written = {"machine": before, "load after": os.getloadavg(), **figures}
+        path.write_text(json.dumps(written, indent=1) + "\n")
+
+
 def show(rows: list[Row], times: Mapping[str, Times], before: Mapping[str, object]) -> None:
     """The table, what it was measured on, and the times of both shapes."""
     print(f"{'':50} {'against':30} {'measured':>10} {'target':>10} {'':4} {'processor':>10}")
@@ -324,10 +331,8 @@ def main() -> None:
     rows += [*srht_rows(options.seconds), *step_rows(options.seconds), *thread_rows(options.seconds), *small_rows(1.0)]
     rows += [start_row(), *memory_rows()]
     show(rows, times, before)
-    if options.json:
-        written = {"machine": before, "load after": os.getloadavg(), "rows": [asdict(row) for row in rows]}
-        seconds = {name: several._asdict() for name, several in times.items()}
-        options.json.write_text(json.dumps(written | {"seconds": seconds}, indent=1) + "\n")
+    seconds = {name: several._asdict() for name, several in times.items()}
+    keep(options.json, before, rows=[asdict(row) for row in rows], seconds=seconds)
 
 
 if __name__ == "__main__":

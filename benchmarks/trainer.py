@@ -11,8 +11,6 @@ May import: numpy, the package, speed (this folder).
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import tempfile
 import time
 from collections import defaultdict
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from speed import machine
+from speed import keep, machine
 
 from rbd_ref import config, data, networks, runs, training
 from rbd_ref.exchange import Alone
@@ -114,9 +112,7 @@ def main() -> None:
             f"{family}: {parts['all']:.3f} ms a step, of which the trainer's own {own:.3f} ms, {own / parts['all']:.1%}"
         )
         print(", ".join(f"{part} {value:.3f}" for part, value in parts.items() if part != "all"))
-    if options.json:
-        figures = {"machine": before, "load after": os.getloadavg(), "milliseconds": found}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    keep(options.json, before, milliseconds=found)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def padded_kernel(size: int) -> int:
 
 @kernel
 def fill_row_words(key: KeyPair, first: int, words: Words) -> None:
-    """The words of rows from `first` on, an even number of an even number of rows."""
+    """The words of rows from `first` on; `first` and the number of words are even."""
     widest()
     for p in range(words.size // 2):
         block = np.uint32(first // 2 + p)
