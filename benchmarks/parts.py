@@ -1,8 +1,8 @@
-"""Where `descend` spends its time: the parts of its work on one tile of 4,096 elements, in one thread.
+"""Where `descend` spends its time: the parts of its work on one stretch of directions (tiles.py), in one thread.
 
     python benchmarks/parts.py --json benchmarks/parts.json
 
-`words` is Threefry alone, as many as the family needs; `hold` is all that makes a tile, words included; `dot` its inner
+`words` is Threefry alone, as many as the family needs; `hold` is all that makes it, words included; `dot` its inner
 products, with its own square where that is needed; `add` its multiple added to the update. The last column is what is
 left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell and NUMBA_CPU_FEATURES=+avx2 the kernels are those
 of a machine with AVX2.
@@ -25,7 +25,7 @@ from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import FAMILIES, TILE, Family, KeyPair, Law, Vector, fill_words, parse_family
 from rbd_ref.numba_backend import aligned
 from rbd_ref.prng import Words
-from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRIDE, add, dot, hold
+from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
 
 TIMES, D, DIMS = 500, 24 * TILE, 250
 KEY = (np.uint32(1), np.uint32(2))
@@ -33,58 +33,57 @@ KEY = (np.uint32(1), np.uint32(2))
 
 @kernel
 def words_only(key: KeyPair, blocks: int, scratch: Words) -> None:
-    """The words of a tile, many times."""
+    """The words of a stretch, many times."""
     scratch = borrowed(scratch)
     for i in range(TIMES):
         fill_words(key, i, 0, scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks])
 
 
 @kernel
-def hold_only(law: Law, key: KeyPair, scratch: Words, held: Words) -> None:
-    """A tile, many times."""
+def hold_only(law: Law, key: KeyPair, length: int, scratch: Words, held: Words) -> None:
+    """A stretch, many times."""
     scratch, held = borrowed(scratch), borrowed(held)
     for i in range(TIMES):
-        hold(law, key, i, TILE, TILE, D, scratch, held)
+        hold(law, key, i, length, length, D, scratch, held)
 
 
 @kernel
-def dot_only(law: Law, square: bool, held: Words, g: Vector, lanes: Vector) -> float:
-    """The inner products of a tile, many times."""
-    held, g, lanes = borrowed(held), borrowed(g), borrowed(lanes)
-    total = 0.0
+def dot_only(law: Law, square: bool, held: Words, g: Vector, lanes: Vector, sums: Sums) -> None:
+    """The inner products of a stretch, many times."""
+    held, g, lanes, sums = borrowed(held), borrowed(g), borrowed(lanes), borrowed(sums)
     for _ in range(TIMES):
-        total += dot(law, held, g, square, lanes)[0]
-    return total
+        dot(law, held, g, square, lanes, sums[:, 0])
 
 
 @kernel
 def add_only(law: Law, held: Words, u: Vector) -> None:
-    """A tile added to an update, many times."""
+    """A stretch added to an update, many times."""
     held, u = borrowed(held), borrowed(u)
     for _ in range(TIMES):
-        add(law, np.float32(1e-3), held, u)
+        add(law, np.float32(1e-3), held, 0, u.size // TILE, u)
 
 
 def blocks_of(family: Family) -> int:
-    """Blocks of words that a tile of a family takes."""
+    """Blocks of words that a stretch of a family takes."""
     if family.name == "sparse":
-        return -(-(TILE // family.window + 2) // 2 // STRIDE) * STRIDE
+        return -(-(stretch(family.law) * TILE // family.window + 2) // 2 // STRIDE) * STRIDE
     return TILE // 2 if family.name in ("normal", "uniform") else TILE // 64
 
 
 def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
-    kind, g, lanes = parse_family(family), pseudo_random(1, TILE), np.empty(LANES, np.float32)
+    kind, lanes, sums = parse_family(family), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
     scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
-    square = not kind.square_is_constant
-    hold_only(kind.law, KEY, scratch, held)
+    square, length = not kind.square_is_constant, stretch(kind.law) * TILE
+    g = pseudo_random(1, length)
+    hold_only(kind.law, KEY, length, scratch, held)
     calls: dict[str, Callable[[], Any]] = {
         "words": lambda: words_only(KEY, blocks_of(kind), scratch),
-        "hold": lambda: hold_only(kind.law, KEY, scratch, held),
-        "dot": lambda: dot_only(kind.law, square, held, g, lanes),
+        "hold": lambda: hold_only(kind.law, KEY, length, scratch, held),
+        "dot": lambda: dot_only(kind.law, square, held, g, lanes, sums),
         "add": lambda: add_only(kind.law, held, g.copy()),
     }
-    found = {name: 1e9 * times.wall / TIMES / TILE for name, times in best(calls, seconds).items()}
+    found = {name: 1e9 * times.wall / TIMES / length for name, times in best(calls, seconds).items()}
     whole = best({"it": limited(1, descend(D, DIMS, family))}, seconds)["it"].wall
     found["descend"] = 1e9 * whole / D / DIMS
     return found | {"rest": found["descend"] - found["hold"] - found["dot"] - found["add"]}

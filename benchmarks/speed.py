@@ -236,14 +236,15 @@ def training_step(method: str, family: str, name: str) -> Callable[[], object]:
 def step_rows(seconds: float) -> list[Row]:
     """Steps on a network: what random bases add to SGD, and images a second beside the paper's devices."""
     calls = {name: training_step("rbd", "srht", name) for name in ("numba", "torch", "jax") if usable(name)}
-    calls |= {"sgd": training_step("sgd", "srht", "numba"), "normal": training_step("rbd", "normal", "numba")}
-    times = best(calls, seconds)
-    fastest = min(calls.keys() - {"sgd", "normal"}, key=lambda name: times[name].wall)
+    times = best({"sgd": training_step("sgd", "srht", "numba"), "numba": calls["numba"]}, seconds)
+    others = best(calls, seconds)
+    fastest = min(others, key=lambda name: others[name].wall)
+    normal = best({"normal": training_step("rbd", "normal", "numba")}, seconds)["normal"]
     work = "a step, cnn of CIFAR-10, d = 10,000"
     return [
         Row(f"{work}, srht", "SGD's", times["numba"].wall / times["sgd"].wall, 1.25, at_most=True),
-        Row(f"{work}, srht, {fastest}", "the paper's IPU, 31 images/s", BATCH / times[fastest].wall / 31, 40),
-        Row(f"{work}, normal", "its 80 cores, 2.6 images/s", BATCH / times["normal"].wall / 2.6, 10),
+        Row(f"{work}, srht, {fastest}", "the paper's IPU, 31 images/s", BATCH / others[fastest].wall / 31, 40),
+        Row(f"{work}, normal", "its 80 cores, 2.6 images/s", BATCH / normal.wall / 2.6, 10),
     ]
 
 

@@ -3,7 +3,7 @@
 Numba's own cache notices a change of the file a kernel stands in, not of the files whose functions it
 inlined. A stale kernel would have stale bits, so the cache folder is named after all sources here.
 
-May import: numba only. Tests: tests/test_jit.py.
+May import: numpy, numba. Tests: tests/test_jit.py.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,6 +95,11 @@ def kernel(function: F) -> F:
 def parallel_kernel(function: F) -> F:
     """A kernel whose `prange` loops are divided among threads."""
     return _compile(function, parallel=True)
+
+
+def overflowing() -> AbstractContextManager[Any]:
+    """Around kernels whose words overflow: no warning of it where they run as plain Python."""
+    return np.errstate(over="ignore") if config.DISABLE_JIT else nullcontext()
 
 
 def _widest(_: Any) -> Any:

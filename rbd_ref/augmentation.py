@@ -81,16 +81,18 @@ def epoch_key(seed: int, epoch: int) -> Words:
     return key
 
 
-def blocks(seed: int, epoch: int, positions: Positions, number: int) -> Words:
-    """The words (2, count) of block `number` at these positions of the epoch."""
+def blocks(seed: int, epoch: int, positions: Positions) -> Words:
+    """The words (2, 2, count) of both blocks at these positions of the epoch: r and b, then c and what is unused."""
     p = np.asarray(positions).astype(np.uint32)
-    return threefry2x32(epoch_key(seed, epoch), np.stack([p, np.full_like(p, number)]))
+    counter = np.stack([np.tile(p, 2), np.repeat(np.arange(2, dtype=np.uint32), p.size)])
+    return threefry2x32(epoch_key(seed, epoch), counter).reshape(2, 2, -1)
 
 
 def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) -> Bytes:
     """Windows of padded images: steps 1 and 2, with `corners` the words (r, c)."""
-    _, height, width, _ = images.shape
-    padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    count, height, width, channels = images.shape
+    padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), dtype=np.uint8)
+    padded[:, pad:-pad, pad:-pad] = images
     places = (corners.astype(np.uint64) * np.uint64(2 * pad + 1)) >> np.uint64(32)
     windows = np.empty_like(images)
     for i, (top, left) in enumerate(places.T.tolist()):
@@ -104,10 +106,11 @@ def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Positi
     recipe = RECIPES[member("name", name, RECIPES)]
     if not recipe.pad:
         return network_input(name, images)
-    last = blocks(seed, epoch, positions, 1)[0]
-    flipped = (last >> np.uint32(31) != 0) & recipe.flip
-    result = network_input(name, crop(images, recipe.pad, blocks(seed, epoch, positions, 0), flipped))
+    words = blocks(seed, epoch, positions)
+    corners, b = words[:, 0], words[0, 1]
+    flipped = (b >> np.uint32(31) != 0) & recipe.flip
+    result = network_input(name, crop(images, recipe.pad, corners, flipped))
     if recipe.brightness:
-        delta = (last >> np.uint32(8)).astype(np.float32) * np.float32(2**-24) - np.float32(0.5)
+        delta = (b >> np.uint32(8)).astype(np.float32) * np.float32(2**-24) - np.float32(0.5)
         result += delta[:, None, None, None]
     return result

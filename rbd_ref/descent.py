@@ -153,10 +153,10 @@ def in_order(rebuild: Rebuild) -> Vector:
 
 def moved(state: State, u: Vector, settings: Settings) -> State:
     """theta - eta u, or with momentum mu: velocity <- mu velocity + u, theta - eta velocity."""
-    if not settings.momentum:
-        return State(state.theta - settings.eta * u, state.t + 1, EMPTY)
-    velocity = F32(settings.momentum) * state.velocity + u
-    return State(state.theta - settings.eta * velocity, state.t + 1, velocity)
+    velocity = F32(settings.momentum) * state.velocity + u if settings.momentum else EMPTY
+    theta = settings.eta * (velocity if settings.momentum else u)
+    np.subtract(state.theta, theta, out=theta)
+    return State(theta, state.t + 1, velocity)
 
 
 def at_rest(settings: Settings) -> Callable[[Vector, int], State]:

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref import hadamard, operations
-from rbd_ref._jit import parallel_kernel, prange
+from rbd_ref._jit import overflowing, parallel_kernel, prange
 from rbd_ref.backend import Capabilities
 from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Vector
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
-from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room
+from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room, stretch
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
 ROOM = 2**17  # words of directions that `descend` holds at a time, where two vectors of the size are not more than that
@@ -64,14 +64,13 @@ def by_size(plan: Plan, compartments: range, most: int) -> tuple[Sizes, list[int
 
 @contextmanager
 def running(entries: int) -> Iterator[None]:
-    """Kernels that make so many entries of directions: as many threads as are worth starting, and no warning that
-    words overflow, as they do where kernels run as plain Python."""
+    """Kernels that make so many entries of directions: as many threads as are worth starting."""
     threads = numba.get_num_threads()
     fewer = max(1, entries // GRAIN)
     if fewer < threads:
         numba.set_num_threads(fewer)
     try:
-        with np.errstate(over="ignore"):
+        with overflowing():
             yield
     finally:
         if fewer < threads:
@@ -153,9 +152,10 @@ class NumbaBackend:
 
     def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
         """`project` and `reconstruct` with each direction generated once."""
-        plan, a, u = draw.plan, np.empty(draw.plan.d, dtype=F32), aligned(np.zeros, (draw.plan.D,), F32)
+        plan, a, srht = draw.plan, np.empty(draw.plan.d, dtype=F32), draw.family.name == "srht"
+        u = aligned(np.zeros if srht else np.empty, (plan.D,), F32)
         with running(plan.entries):
-            if draw.family.name == "srht":
+            if srht:
                 self._srht(draw, range(plan.K), g, a, u)
             else:
                 self._descend(draw, g, a, u)
@@ -183,9 +183,9 @@ class NumbaBackend:
     def _descend_together(self, draw: Draw, k: int, g: Vector, a: Vector, u: Vector) -> None:
         """Compartment k, whose parts of the vectors are given."""
         law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
-        words, threads = room(law, g.size), numba.get_num_threads()
-        held = rows_held(g.size, a.size, tiles * (words + SUMS))
-        rows, sums = aligned(np.empty, (tiles + threads - 1, held, words), np.uint32), np.empty((held, tiles, 2))
+        words, threads, stretches = room(law, g.size), numba.get_num_threads(), -(-tiles // stretch(law))
+        held = rows_held(g.size, a.size, stretches * words + tiles * SUMS)
+        rows, sums = aligned(np.empty, (stretches + threads - 1, held, words), np.uint32), np.empty((tiles, held, 2))
         operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
     def set_threads(self, n: int) -> int:

@@ -4,7 +4,7 @@ The definitions build the directions as a dense NumPy matrix and say what the op
 to them. The kernels hold tiles of a few directions at a time (tiles.py), so memory is O(D + d), and no thread count
 changes a bit: each element of an update and each coefficient is computed by one thread in one order.
 Specification: docs/specification.md, sections 5 to 7.
-May import: numpy, _jit, prng, distributions, tiles, hadamard, compartments. Tests: tests/test_operations.py.
+May import: numpy, _check, _jit, prng, distributions, tiles, hadamard, compartments. Tests: tests/test_operations.py.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref import hadamard
-from rbd_ref._jit import borrowed, kernel, parallel_kernel, prange
+from rbd_ref._check import WORD
+from rbd_ref._jit import borrowed, kernel, overflowing, parallel_kernel, prange
 from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries
-from rbd_ref.prng import Words, basis_keys_kernel, root_key
-from rbd_ref.tiles import LANES, SCRATCH, add, dot, hold, room
+from rbd_ref.prng import Words, basis_keys_kernel
+from rbd_ref.tiles import LANES, SCRATCH, STRETCH, Sums, add, dot, hold, room, stretch
 from rbd_ref.tiles import LARGEST_ROOM as ROOM
 
 NORMALIZATIONS = ("unit", "expected", "none", "graphcore")
 LEAST_COEFFICIENT = F32(2.0**-64)  # smaller ones become 0, so that no product in `reconstruct` is subnormal
-Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Draw:
     @cached_property
     def keys(self) -> Words:
         """Keys (2, K), one for each compartment."""
-        with np.errstate(over="ignore"):
-            return basis_keys_kernel(root_key(self.seed), self.step, self.worker, self.plan.K)
+        with overflowing():
+            return basis_keys_kernel(divmod(self.seed, WORD), self.step, self.worker, self.plan.K)
 
     @cached_property
     def divisors(self) -> NDArray[np.float64]:
@@ -130,20 +130,30 @@ def coefficient(inner: float, square: float, divisor: float) -> np.float32:
 
 @kernel
 def dot_direction(
-    law: Law, key: KeyPair, i: int, g: Vector, divisor: float, scratch: Words, lanes: Vector, held: Words, stride: int
+    law: Law,
+    key: KeyPair,
+    i: int,
+    g: Vector,
+    divisor: float,
+    scratch: Words,
+    lanes: Vector,
+    sums: Sums,
+    held: Words,
+    stride: int,
 ) -> np.float32:
     """The coefficient of direction i: the sums of its tiles are added in float64, from the first tile on.
 
-    The tiles are held `stride` words apart; where that is 0, each is written over the one before.
+    The stretches are held `stride` words apart; where that is 0, each is written over the one before.
     """
-    g, scratch, lanes, held = borrowed(g), borrowed(scratch), borrowed(lanes), borrowed(held)
-    inner, square = 0.0, 0.0
-    for t in range((g.size + TILE - 1) // TILE):
-        part, tile = g[t * TILE : (t + 1) * TILE], held[t * stride :]
-        hold(law, key, i, t * TILE, part.size, g.size, scratch, tile)
-        sums = dot(law, tile, part, divisor == 0, lanes)
-        inner += sums[0]
-        square += sums[1]
+    g, scratch, lanes, sums, held = borrowed(g), borrowed(scratch), borrowed(lanes), borrowed(sums), borrowed(held)
+    inner, square, length = 0.0, 0.0, stretch(law) * TILE
+    for b in range((g.size + length - 1) // length):
+        part, here = g[b * length : (b + 1) * length], held[b * stride :]
+        hold(law, key, i, b * length, part.size, g.size, scratch, here)
+        dot(law, here, part, divisor == 0, lanes, sums[:, 0])
+        for t in range((part.size + TILE - 1) // TILE):
+            inner += sums[t, 0, 0]
+            square += sums[t, 0, 1]
     return coefficient(inner, square, divisor)
 
 
@@ -156,8 +166,8 @@ def project_kernel(
         k = owners[q]
         part = g[layout.bounds[k] : layout.bounds[k + 1]]
         scratch, lanes, held = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty(ROOM, np.uint32)
-        i = q - layout.offsets[k]
-        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, held, 0)
+        i, sums = q - layout.offsets[k], np.empty((STRETCH, 1, 2))
+        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, sums, held, 0)
 
 
 @kernel
@@ -168,7 +178,7 @@ def rebuild_tile(
     a, u, scratch, held = borrowed(a), borrowed(u), borrowed(scratch), borrowed(held)
     for i in range(a.size):
         hold(law, key, i, first, u.size, size, scratch, held)
-        add(law, a[i], held, u)
+        add(law, a[i], held, 0, 1, u)
 
 
 @parallel_kernel
@@ -184,22 +194,27 @@ def reconstruct_kernel(law: Law, keys: Words, layout: Layout, tiles: Sizes, a: V
 
 @kernel
 def descend_compartment(
-    law: Law, key: KeyPair, divisor: float, g: Vector, a: Vector, u: Vector, scratch: Words, lanes: Vector, held: Words
+    law: Law,
+    key: KeyPair,
+    divisor: float,
+    g: Vector,
+    a: Vector,
+    u: Vector,
+    scratch: Words,
+    lanes: Vector,
+    sums: Sums,
+    held: Words,
 ) -> None:
-    """Each direction is made once, dotted with g, and added to u while it is at hand."""
-    g, a, u, scratch, lanes, held = (
-        borrowed(g),
-        borrowed(a),
-        borrowed(u),
-        borrowed(scratch),
-        borrowed(lanes),
-        borrowed(held),
-    )
-    tiles, stride = (g.size + TILE - 1) // TILE, room(law, g.size)
+    """u from 0 on: each direction is made once, dotted with g, and added while it is at hand."""
+    g, a, u, scratch = borrowed(g), borrowed(a), borrowed(u), borrowed(scratch)
+    lanes, sums, held = borrowed(lanes), borrowed(sums), borrowed(held)
+    length, stride = stretch(law) * TILE, room(law, g.size)
+    u[:] = np.float32(0)
     for i in range(a.size):
-        a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, held, stride)
-        for t in range(tiles):
-            add(law, a[i], held[t * stride :], u[t * TILE : (t + 1) * TILE])
+        a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, sums, held, stride)
+        for b in range((g.size + length - 1) // length):
+            part = u[b * length : (b + 1) * length]
+            add(law, a[i], held[b * stride :], 0, (part.size + TILE - 1) // TILE, part)
 
 
 @parallel_kernel
@@ -212,20 +227,33 @@ def descend_apart(
         here = slice(layout.bounds[k], layout.bounds[k + 1])
         there = slice(layout.offsets[k], layout.offsets[k + 1])
         part, key = g[here], (keys[0, k], keys[1, k])
-        scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
-        held = np.empty((part.size + TILE - 1) // TILE * room(law, part.size), np.uint32)
-        descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, lanes, held)
+        scratch, lanes, sums = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
+        length = stretch(law) * TILE
+        held = np.empty((part.size + length - 1) // length * room(law, part.size), np.uint32)
+        descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, lanes, sums, held)
 
 
 @kernel
-def place(t: int, s: int, tiles: int, held: int, threads: int) -> int:
-    """Where the directions of tile t are held at turn s: at t or, if threads share the tile, at every other turn behind
-    all tiles, so that none writes over what another still reads."""
+def place(b: int, s: int, length: int, tiles: int, held: int, threads: int) -> int:
+    """Where the directions of stretch b, of `length` tiles, are held at turn s: at b or, if threads share the stretch,
+    at every other turn behind all stretches, so that none writes over what another still reads."""
     k = 1
-    while tiles * held * k // threads <= t * held:
+    while tiles * held * k // threads <= b * length * held:
         k += 1
-    shared = tiles * held * k // threads < (t + 1) * held
-    return tiles + k - 1 if shared and s % 2 == 1 else t
+    shared = tiles * held * k // threads < min((b + 1) * length, tiles) * held
+    return (tiles + length - 1) // length + k - 1 if shared and s % 2 == 1 else b
+
+
+@kernel
+def portion(b: int, length: int, tiles: int, held: int, share: tuple[int, int]) -> tuple[int, int, int, int]:
+    """What thread k of n = `share` does with stretch b: which of its tiles it adds, from and to, and which of the
+    `held` directions it holds. Pairs of tile and direction are numbered, stretch by stretch, and cut into n equal
+    parts; a thread has the tiles, and the directions, whose number lies in its part."""
+    (k, n), t, count = share, b * length, min(length, tiles - b * length)
+    begin, end = tiles * held * k // n, tiles * held * (k + 1) // n
+    first, last = max((begin + held - 1) // held - t, 0), min((end + held - 1) // held - t, count)
+    start, stop = max((begin - t * held + count - 1) // count, 0), min((end - t * held + count - 1) // count, held)
+    return first, last, start, stop
 
 
 @kernel
@@ -234,7 +262,7 @@ def turn(
     key: KeyPair,
     s: int,
     share: tuple[int, int],
-    before: Vector,
+    a: Vector,
     rows: Words,
     sums: Sums,
     g: Vector,
@@ -243,36 +271,40 @@ def turn(
     scratch: Words,
     lanes: Vector,
 ) -> None:
-    """What one thread, k of n = `share`, does at turn s with its pairs of tile and direction, numbered tile by tile.
+    """What one thread, k of n = `share`, does at turn s.
 
-    Where a tile begins, the directions of the turn before are added to u with their coefficients `before`. Then each
-    of the next directions is held and its sums are kept; there are as many as `sums` has rows.
+    In each stretch that it has to do with, it sets u to 0 or adds the directions of the turn before to it, with their
+    coefficients, which are known by then; it holds some of the next, and keeps the sums of tile t and row r at
+    sums[t, r].
     """
-    held, tiles, (k, n) = rows.shape[1], sums.shape[1], share
-    before, rows, sums, g, u = borrowed(before), borrowed(rows), borrowed(sums), borrowed(g), borrowed(u)
+    a, rows, sums, g, u = borrowed(a), borrowed(rows), borrowed(sums), borrowed(g), borrowed(u)
     scratch, lanes = borrowed(scratch), borrowed(lanes)
-    begin, end = tiles * held * k // n, tiles * held * (k + 1) // n
-    for t in range(begin // held, (end + held - 1) // held):
-        first, last = max(begin - t * held, 0), min(end - t * held, sums.shape[0])
-        if first == 0:
-            old = rows[place(t, s - 1, tiles, held, n)]
-            for r in range(before.size):
-                add(law, before[r], old[r], u[t * TILE : (t + 1) * TILE])
-        part, new = g[t * TILE : (t + 1) * TILE], rows[place(t, s, tiles, held, n)]
-        for r in range(first, last):
+    tiles, held, length, (k, n) = sums.shape[0], rows.shape[1], stretch(law), share
+    pairs = length * held
+    for b in range(tiles * held * k // n // pairs, (tiles * held * (k + 1) // n + pairs - 1) // pairs):
+        first, last, start, stop = portion(b, length, tiles, held, share)
+        t, here = b * length, slice(b * length * TILE, (b + 1) * length * TILE)
+        if first < last and s == 0:
+            u[(t + first) * TILE : (t + last) * TILE] = np.float32(0)
+        elif first < last:
+            old = rows[place(b, s - 1, length, tiles, held, n)]
+            for r in range(min(held, a.size - (s - 1) * held)):
+                add(law, a[(s - 1) * held + r], old[r], first, last, u[here])
+        part, new = g[here], rows[place(b, s, length, tiles, held, n)]
+        for r in range(start, min(stop, a.size - s * held)):
             hold(law, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r])
-            sums[r, t, 0], sums[r, t, 1] = dot(law, new[r], part, square, lanes)
+            dot(law, new[r], part, square, lanes, sums[t:, r])
 
 
 @kernel
 def coefficients(sums: Sums, divisor: float, a: Vector) -> None:
     """The coefficients of some directions from the sums of their tiles, added from the first tile on."""
+    for t in range(1, sums.shape[0]):
+        for r in range(a.size):
+            sums[0, r, 0] += sums[t, r, 0]
+            sums[0, r, 1] += sums[t, r, 1]
     for r in range(a.size):
-        inner, square = 0.0, 0.0
-        for t in range(sums.shape[1]):
-            inner += sums[r, t, 0]
-            square += sums[r, t, 1]
-        a[r] = coefficient(inner, square, divisor)
+        a[r] = coefficient(sums[0, r, 0], sums[0, r, 1], divisor)
 
 
 @parallel_kernel
@@ -282,12 +314,10 @@ def descend_together(
     """One large compartment: the threads share its tiles, some directions (`rows`) at a turn, and meet once a turn."""
     held = rows.shape[1]
     for s in range((a.size + held - 1) // held + 1):
-        before, some = a[max(0, s - 1) * held : s * held], a[s * held : (s + 1) * held]
-        these = sums[: some.size]
         for k in prange(threads):
             scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
-            turn(law, key, s, (k, threads), before, rows, these, g, u, divisor == 0, scratch, lanes)
-        coefficients(these, divisor, some)
+            turn(law, key, s, (k, threads), a, rows, sums, g, u, divisor == 0, scratch, lanes)
+        coefficients(sums, divisor, a[s * held : (s + 1) * held])
 
 
 @parallel_kernel

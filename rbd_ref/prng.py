@@ -121,9 +121,9 @@ def threefry(k0: np.uint32, k1: np.uint32, x0: np.uint32, x1: np.uint32) -> tupl
 
 
 @kernel
-def basis_keys_kernel(root: Words, step: int, worker: int, compartments: int) -> Words:
-    """The kernel of `basis_keys`, from the root key on."""
-    k0, k1 = root[0], root[1]
+def basis_keys_kernel(seed: tuple[int, int], step: int, worker: int, compartments: int) -> Words:
+    """The kernel of `basis_keys`; the seed is given as its high and its low word."""
+    k0, k1 = np.uint32(seed[0]), np.uint32(seed[1])
     for number in (BASES, step, worker):
         k0, k1 = threefry(k0, k1, np.uint32(0), np.uint32(number))
     keys = np.empty((2, compartments), np.uint32)

@@ -1,10 +1,14 @@
-"""Tiles: TILE elements of a direction, as its family holds them, and what is done with them.
+"""Stretches: one tile of TILE elements of a direction or some in a row, as its family holds them, and what is done
+with them.
 
-`hold` makes a tile, `dot` takes its inner products and `add` adds a multiple of it to an update. What is held is words:
+`hold` makes a stretch, `dot` takes its inner products and `add` adds a multiple of it to an update. What is held is
+words:
 
     normal, uniform, bernoulli-graphcore    the entries, as the bits of floats
     rademacher                              x0 and x1 of its blocks: one bit an element, never a float
-    sparse                                  the range of its non-zeros in what follows, then 2 place + sign of each
+    sparse                                  where each tile's non-zeros begin in what follows: 2 place + sign of each
+
+A stretch has one tile, of `sparse` several, since one has too few non-zeros to be made with wide vectors.
 
 A multiple of +-1 is a flipped sign bit, and adding a zero changes no bit, as no sum here is ever -0: so all families
 have the bits of docs/specification.md, sections 6 and 7, where every entry is multiplied and added.
@@ -14,6 +18,7 @@ May import: numpy, _jit, prng, distributions. Tests: tests/test_tiles.py, tests/
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rbd_ref._jit import kernel, widest
 from rbd_ref.distributions import (
@@ -36,9 +41,12 @@ from rbd_ref.distributions import (
 )
 from rbd_ref.prng import Words
 
+Sums = NDArray[np.float64]
+
 LANES = 64
 BLOCKS = TILE // 64  # of 64 signs each
-FROM, TO, ENTRIES = 0, 1, 2  # places in what `sparse` holds
+STRETCH = 8  # tiles of a stretch at most
+ENTRIES = STRETCH + 1  # where the non-zeros are in what `sparse` holds
 STRIDE = 16  # blocks of words that `sparse` makes at a time, so that no vector is cut short
 MOST_BLOCKS = TILE // 2 + STRIDE
 SCRATCH = 2 * MOST_BLOCKS  # words that `hold` needs to work in
@@ -46,19 +54,25 @@ LARGEST_ROOM = ENTRIES + TILE + 2 * STRIDE
 
 
 @kernel
+def stretch(law: Law) -> int:
+    """Tiles of a stretch: one, or as many as have some hundreds of non-zeros."""
+    return max(1, min(STRETCH, law.window // 8))
+
+
+@kernel
 def room(law: Law, size: int) -> int:
-    """Words that a tile takes, in a compartment of `size` elements."""
+    """Words that a stretch takes, in a compartment of `size` elements."""
     if law.code == RADEMACHER:
         return 2 * BLOCKS
     if law.code == SPARSE:
         length = size // ((size + law.window - 1) // law.window)
-        return ENTRIES + min(TILE, TILE // length + 2) + 2 * STRIDE
+        return ENTRIES + min(TILE, stretch(law) * TILE // length + 2) + 2 * STRIDE
     return TILE
 
 
 @kernel
 def hold_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
-    """The non-zeros of all windows that meet elements first .. first + n - 1, and which of them lie there."""
+    """The non-zeros of all windows that meet elements first .. first + n - 1, and where those of each tile begin."""
     windows = (size + window - 1) // window
     length = size // windows
     longer = size - windows * length
@@ -68,9 +82,10 @@ def hold_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int
     x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
     fill_words(key, i, even // 2, x0, x1)
     fill_sparse(x0, x1, even, length, longer, first, held[ENTRIES:])
-    begin, end = ENTRIES + low - even, ENTRIES + high - even
-    held[FROM] = begin + (held[begin] >= np.uint32(2 * n))
-    held[TO] = max(held[FROM], end + (held[end] < np.uint32(2 * n)))
+    for t in range((n + TILE - 1) // TILE + 1):
+        bound = min(t * TILE, n)
+        q = ENTRIES + window_of(first + max(bound - 1, 0), length, longer) - even
+        held[t] = q + (np.int32(held[q]) < np.int32(2 * bound))
 
 
 @kernel
@@ -87,7 +102,7 @@ def hold_pairs(law: Law, key: KeyPair, i: int, first: int, n: int, scratch: Word
 
 @kernel
 def hold(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
-    """The tile of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n <= TILE elements.
+    """The stretch of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n elements.
 
     `scratch` has SCRATCH places and `held` as many as `room` says, or LARGEST_ROOM; all of both may be written.
     """
@@ -145,24 +160,27 @@ def lane_sum_signs(x0: Words, x1: Words, g: Vector, lanes: Vector) -> float:
 
 
 @kernel
-def lane_sum_sparse(held: Words, g: Vector, lanes: Vector) -> float:
+def lane_sum_sparse(entries: Words, g: Vector, lanes: Vector) -> float:
     """`lane_sum` of g with these non-zeros."""
     lanes[:] = np.float32(0)
-    for q in range(held[FROM], held[TO]):
-        place = np.int64(held[q] >> np.uint32(1))
-        lanes[place % LANES] += flip(g[place], held[q], 0)
+    for q in range(entries.size):
+        place = np.int64(entries[q] >> np.uint32(1))
+        lanes[place % LANES] += flip(g[place], entries[q], 0)
     return halves(lanes)
 
 
 @kernel
-def dot(law: Law, held: Words, g: Vector, square: bool, lanes: Vector) -> tuple[float, float]:
-    """The sums of a tile with g, the part of a vector that it lies over, and if asked with itself."""
-    if law.code == RADEMACHER:
-        return lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g, lanes), float(g.size)
+def dot(law: Law, held: Words, g: Vector, square: bool, lanes: Vector, sums: Sums) -> None:
+    """The sums of each tile of a stretch with g, the part of a vector that it lies over, and if asked with itself."""
     if law.code == SPARSE:
-        return lane_sum_sparse(held, g, lanes), float(held[TO] - held[FROM])
-    phi = held.view(np.float32)
-    return lane_sum(phi, g, lanes), (lane_sum(phi, phi[: g.size], lanes) if square else 0.0)
+        for t in range((g.size + TILE - 1) // TILE):
+            sums[t, 0] = lane_sum_sparse(held[held[t] : held[t + 1]], g, lanes)
+            sums[t, 1] = held[t + 1] - held[t]
+    elif law.code == RADEMACHER:
+        sums[0, 0], sums[0, 1] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g, lanes), g.size
+    else:
+        phi = held.view(np.float32)
+        sums[0, 0], sums[0, 1] = lane_sum(phi, g, lanes), (lane_sum(phi, phi[: g.size], lanes) if square else 0.0)
 
 
 @kernel
@@ -188,26 +206,27 @@ def add_signs(a: np.float32, x0: Words, x1: Words, u: Vector) -> None:
 
 
 @kernel
-def add_sparse(a: np.float32, held: Words, u: Vector) -> None:
+def add_sparse(a: np.float32, entries: Words, u: Vector) -> None:
     """u <- u + a phi at these non-zeros."""
-    for q in range(held[FROM], held[TO]):
-        u[held[q] >> np.uint32(1)] += flip(a, held[q], 0)
+    for q in range(entries.size):
+        u[entries[q] >> np.uint32(1)] += flip(a, entries[q], 0)
 
 
 @kernel
-def add(law: Law, a: np.float32, held: Words, u: Vector) -> None:
-    """u <- u + a phi over a tile, product and sum each rounded once; u is the part that the tile lies over."""
-    if law.code == RADEMACHER:
+def add(law: Law, a: np.float32, held: Words, first: int, last: int, u: Vector) -> None:
+    """u <- u + a phi over tiles first .. last - 1 of a stretch, product and sum each rounded once; u is the part that
+    the stretch lies over."""
+    if law.code == SPARSE:
+        add_sparse(a, held[held[first] : held[last]], u)
+    elif law.code == RADEMACHER:
         add_signs(a, held[:BLOCKS], held[BLOCKS:], u)
-    elif law.code == SPARSE:
-        add_sparse(a, held, u)
     else:
         add_multiple(a, held.view(np.float32), u)
 
 
 @kernel
 def fill(law: Law, key: KeyPair, i: int, first: int, size: int, scratch: Words, held: Words, phi: Vector) -> None:
-    """The entries of a tile as floats: phi.size of them, from `first` on."""
+    """The entries of a stretch as floats: phi.size of them, from `first` on."""
     hold(law, key, i, first, phi.size, size, scratch, held)
     phi[:] = np.float32(0)
-    add(law, ONE, held, phi)
+    add(law, ONE, held, 0, (phi.size + TILE - 1) // TILE, phi)

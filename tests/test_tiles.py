@@ -1,4 +1,4 @@
-"""Tiles as families hold them: sums and multiples have the bits of the entries as floats, in the order of the text."""
+"""Stretches of tiles as families hold them: sums and multiples have the bits of all entries as floats."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pytest
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import TILE, direction_entries, parse_family
 from rbd_ref.prng import root_key
-from rbd_ref.tiles import LANES, LARGEST_ROOM, SCRATCH, add, dot, hold, room
+from rbd_ref.tiles import LANES, LARGEST_ROOM, SCRATCH, STRETCH, add, dot, hold, room, stretch
 from tools import COMPILED, bits
 
-FAMILIES = ["normal", "uniform", "rademacher", "bernoulli-graphcore", "sparse", "sparse:1", "sparse:7", "sparse:256"]
-SIZES = [1, 31, 32, 33, 63, 64, 65, 130, *([TILE - 1, TILE, TILE + 1, TILE + 300, 3 * TILE + 77] if COMPILED else [])]
+SPARSE = ["sparse", "sparse:1", "sparse:7", "sparse:16", "sparse:64", "sparse:256"]
+FAMILIES = ["normal", "uniform", "rademacher", "bernoulli-graphcore", *SPARSE]
+TILES = [TILE - 1, TILE, TILE + 1, TILE + 300, 3 * TILE + 77, 8 * TILE - 64, 8 * TILE, 8 * TILE + 1, 11 * TILE + 5]
+SIZES = [1, 31, 32, 33, 63, 64, 65, 130, *(TILES if COMPILED else [])]
 
 
 def lane_sum(x: np.ndarray, y: np.ndarray) -> float:
@@ -29,7 +31,7 @@ def lane_sum(x: np.ndarray, y: np.ndarray) -> float:
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("size", SIZES)
 def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -> None:
-    """Zeros of both signs among g and u, and a tile that starts and ends within a window."""
+    """Zeros of both signs among g and u, and tiles that start and end within a window; each is added by itself."""
     family, key = parse_family(name), root_key(size)
     phi, g = direction_entries(family, key, 6, size), pseudo_random(1, size)
     g[::3] = -0.0
@@ -37,19 +39,24 @@ def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -
     expected, a = u + np.float32(-0.3) * phi, np.float32(-0.3)
     scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
     with np.errstate(over="ignore"):
-        held = np.empty(room(family.law, size), np.uint32)
-        for first in range(0, size, TILE):
-            here = slice(first, min(first + TILE, size))
+        held, length = np.empty(room(family.law, size), np.uint32), stretch(family.law) * TILE
+        for first in range(0, size, length):
+            here = slice(first, min(first + length, size))
             hold(family.law, (key[0], key[1]), 6, first, here.stop - first, size, scratch, held)
-            sums = dot(family.law, held, g[here], True, lanes)
-            assert sums == (lane_sum(phi[here], g[here]), lane_sum(phi[here], phi[here]))
-            add(family.law, a, held, u[here])
+            parts = [slice(j, min(j + TILE, size)) for j in range(first, here.stop, TILE)]
+            sums = np.empty((len(parts), 1, 2))
+            dot(family.law, held, g[here], True, lanes, sums[:, 0])
+            assert sums[:, 0].tolist() == [[lane_sum(phi[p], g[p]), lane_sum(phi[p], phi[p])] for p in parts]
+            for t in range(len(parts)):
+                add(family.law, a, held, t, t + 1, u[here])
     assert np.array_equal(bits(u), bits(expected))
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 100, 255, 256])
+@pytest.mark.parametrize("window", [1, 2, 3, 16, 100, 255, 256])
 def test_no_family_needs_more_room_than_there_is(window: int) -> None:
+    law = parse_family(f"sparse:{window}").law
+    assert stretch(law) == {1: 1, 2: 1, 3: 1, 16: 2}.get(window, STRETCH)
     for size in (*range(1, 300), TILE, 10 * TILE + 1):
-        assert room(parse_family(f"sparse:{window}").law, size) <= LARGEST_ROOM
+        assert room(law, size) <= LARGEST_ROOM
     assert room(parse_family("normal").law, 1) == TILE <= LARGEST_ROOM
     assert room(parse_family("rademacher").law, 10**6) == TILE // 32
