@@ -96,6 +96,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/growth.py --json benchmarks/growth.json --picture docs/cost.png
 	$(BIN)/python benchmarks/parts.py --json benchmarks/parts.json
 	if test "$$(uname -m)" = x86_64; then NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2 $(BIN)/python benchmarks/parts.py --json benchmarks/parts-avx2.json; fi
+	$(BIN)/python benchmarks/cores.py --json benchmarks/cores.json
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
 	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi

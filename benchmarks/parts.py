@@ -60,7 +60,7 @@ def add_only(law: Law, held: Words, u: Vector) -> None:
     """A stretch added to an update, many times."""
     held, u = borrowed(held), borrowed(u)
     for _ in range(TIMES):
-        add(law, np.float32(1e-3), held, 0, u.size // TILE, u)
+        add(law, np.float32(1e-3), held, u)
 
 
 def blocks_of(family: Family) -> int:

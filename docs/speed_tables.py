@@ -129,6 +129,21 @@ def parts(figures: Figures) -> str:
     return table(["family", *names], [[f"`{name}`", *(f"{row[n]:.3f}" for n in names)] for name, row in found.items()])
 
 
+def cores(figures: Figures) -> str:
+    """Milliseconds of one thread, and how much more several threads do, and several processes."""
+    rows = [
+        [
+            f"`{row['family']}`",
+            f"D = {row['D']:,}, d = {row['d']:,}",
+            short(row["milliseconds"]),
+            *(f"{row[n]:.2f} x" for n in ("threads", "processes")),
+        ]
+        for row in figures["rows"]
+    ]
+    n = figures["machine"]["threads"]
+    return table(["family", "", "one thread, ms", f"{n} threads", f"{n} processes"], rows)
+
+
 def main(arguments: list[str]) -> int:
     """Write, or compare."""
     check, speed, trainer, growth = "--check" in arguments, *map(figures_of, ("speed", "trainer", "growth"))
@@ -141,6 +156,7 @@ def main(arguments: list[str]) -> int:
             "ranks": by_ranks(growth),
             "instructions": instructions(figures_of("instructions")),
             "parts": parts(figures_of("parts")),
+            "cores": cores(figures_of("cores")),
             "haswell": parts(figures_of("parts-avx2")),
         },
     }

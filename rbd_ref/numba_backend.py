@@ -21,7 +21,7 @@ from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Vector
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
-from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room, stretch
+from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill, room
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
 ROOM = 2**17  # words of directions that `descend` holds at a time, where two vectors of the size are not more than that
@@ -183,9 +183,9 @@ class NumbaBackend:
     def _descend_together(self, draw: Draw, k: int, g: Vector, a: Vector, u: Vector) -> None:
         """Compartment k, whose parts of the vectors are given."""
         law, key, tiles = draw.family.law, (draw.keys[0, k], draw.keys[1, k]), -(-g.size // TILE)
-        words, threads, stretches = room(law, g.size), numba.get_num_threads(), -(-tiles // stretch(law))
-        held = rows_held(g.size, a.size, stretches * words + tiles * SUMS)
-        rows, sums = aligned(np.empty, (stretches + threads - 1, held, words), np.uint32), np.empty((tiles, held, 2))
+        words, threads = room(law, g.size), numba.get_num_threads()
+        held = rows_held(g.size, a.size, tiles * (words + SUMS))
+        rows, sums = aligned(np.empty, (tiles + threads - 1, held, words), np.uint32), np.empty((tiles, held, 2))
         operations.descend_together(law, key, draw.divisors[k], threads, rows, sums, g, a, u)
 
     def set_threads(self, n: int) -> int:

@@ -178,7 +178,7 @@ def rebuild_tile(
     a, u, scratch, held = borrowed(a), borrowed(u), borrowed(scratch), borrowed(held)
     for i in range(a.size):
         hold(law, key, i, first, u.size, size, scratch, held)
-        add(law, a[i], held, 0, 1, u)
+        add(law, a[i], held, u)
 
 
 @parallel_kernel
@@ -208,13 +208,12 @@ def descend_compartment(
     """u from 0 on: each direction is made once, dotted with g, and added while it is at hand."""
     g, a, u, scratch = borrowed(g), borrowed(a), borrowed(u), borrowed(scratch)
     lanes, sums, held = borrowed(lanes), borrowed(sums), borrowed(held)
-    length, stride = stretch(law) * TILE, room(law, g.size)
+    length, stride = stretch(law) * TILE, stretch(law) * room(law, g.size)
     u[:] = np.float32(0)
     for i in range(a.size):
         a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, sums, held, stride)
         for b in range((g.size + length - 1) // length):
-            part = u[b * length : (b + 1) * length]
-            add(law, a[i], held[b * stride :], 0, (part.size + TILE - 1) // TILE, part)
+            add(law, a[i], held[b * stride :], u[b * length : (b + 1) * length])
 
 
 @parallel_kernel
@@ -228,32 +227,19 @@ def descend_apart(
         there = slice(layout.offsets[k], layout.offsets[k + 1])
         part, key = g[here], (keys[0, k], keys[1, k])
         scratch, lanes, sums = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
-        length = stretch(law) * TILE
-        held = np.empty((part.size + length - 1) // length * room(law, part.size), np.uint32)
+        held = np.empty((part.size + TILE - 1) // TILE * room(law, part.size), np.uint32)
         descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, lanes, sums, held)
 
 
 @kernel
-def place(b: int, s: int, length: int, tiles: int, held: int, threads: int) -> int:
-    """Where the directions of stretch b, of `length` tiles, are held at turn s: at b or, if threads share the stretch,
-    at every other turn behind all stretches, so that none writes over what another still reads."""
+def place(t: int, s: int, tiles: int, held: int, threads: int) -> int:
+    """Where the directions of tile t are held at turn s: at t or, if threads share the tile, at every other turn behind
+    all tiles, so that none writes over what another still reads."""
     k = 1
-    while tiles * held * k // threads <= b * length * held:
+    while tiles * held * k // threads <= t * held:
         k += 1
-    shared = tiles * held * k // threads < min((b + 1) * length, tiles) * held
-    return (tiles + length - 1) // length + k - 1 if shared and s % 2 == 1 else b
-
-
-@kernel
-def portion(b: int, length: int, tiles: int, held: int, share: tuple[int, int]) -> tuple[int, int, int, int]:
-    """What thread k of n = `share` does with stretch b: which of its tiles it adds, from and to, and which of the
-    `held` directions it holds. Pairs of tile and direction are numbered, stretch by stretch, and cut into n equal
-    parts; a thread has the tiles, and the directions, whose number lies in its part."""
-    (k, n), t, count = share, b * length, min(length, tiles - b * length)
-    begin, end = tiles * held * k // n, tiles * held * (k + 1) // n
-    first, last = max((begin + held - 1) // held - t, 0), min((end + held - 1) // held - t, count)
-    start, stop = max((begin - t * held + count - 1) // count, 0), min((end - t * held + count - 1) // count, held)
-    return first, last, start, stop
+    shared = tiles * held * k // threads < (t + 1) * held
+    return tiles + k - 1 if shared and s % 2 == 1 else t
 
 
 @kernel
@@ -271,29 +257,31 @@ def turn(
     scratch: Words,
     lanes: Vector,
 ) -> None:
-    """What one thread, k of n = `share`, does at turn s.
+    """What one thread, k of n = `share`, does at turn s with its pairs of tile and direction, numbered tile by tile.
 
-    In each stretch that it has to do with, it sets u to 0 or adds the directions of the turn before to it, with their
-    coefficients, which are known by then; it holds some of the next, and keeps the sums of tile t and row r at
-    sums[t, r].
+    Tiles of which it has all pairs are taken by stretches. Where a tile begins, u is set to 0 or takes the directions
+    of the turn before, whose coefficients are known by then. Then each of the next directions is held, and its sums
+    are kept at sums[t, r], for tile t and row r.
     """
-    a, rows, sums, g, u = borrowed(a), borrowed(rows), borrowed(sums), borrowed(g), borrowed(u)
-    scratch, lanes = borrowed(scratch), borrowed(lanes)
-    tiles, held, length, (k, n) = sums.shape[0], rows.shape[1], stretch(law), share
-    pairs = length * held
-    for b in range(tiles * held * k // n // pairs, (tiles * held * (k + 1) // n + pairs - 1) // pairs):
-        first, last, start, stop = portion(b, length, tiles, held, share)
-        t, here = b * length, slice(b * length * TILE, (b + 1) * length * TILE)
-        if first < last and s == 0:
-            u[(t + first) * TILE : (t + last) * TILE] = np.float32(0)
-        elif first < last:
-            old = rows[place(b, s - 1, length, tiles, held, n)]
+    tiles, (held, words), (k, n) = sums.shape[0], rows.shape[1:], share
+    a, flat, sums, g, u = borrowed(a), borrowed(rows.reshape(-1)), borrowed(sums), borrowed(g), borrowed(u)
+    scratch, lanes, begin, end = borrowed(scratch), borrowed(lanes), tiles * held * k // n, tiles * held * (k + 1) // n
+    t = begin // held
+    while t * held < end:
+        first, last = max(begin - t * held, 0), min(end - t * held, held)
+        count = min(stretch(law), end // held - t) if last - first == held else 1
+        here, stride = slice(t * TILE, (t + count) * TILE), count * words
+        if first == 0 and s == 0:
+            u[here] = np.float32(0)
+        elif first == 0:
+            old = flat[place(t, s - 1, tiles, held, n) * held * words :]
             for r in range(min(held, a.size - (s - 1) * held)):
-                add(law, a[(s - 1) * held + r], old[r], first, last, u[here])
-        part, new = g[here], rows[place(b, s, length, tiles, held, n)]
-        for r in range(start, min(stop, a.size - s * held)):
-            hold(law, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r])
-            dot(law, new[r], part, square, lanes, sums[t:, r])
+                add(law, a[(s - 1) * held + r], old[r * stride :], u[here])
+        part, new = g[here], flat[place(t, s, tiles, held, n) * held * words :]
+        for r in range(first, min(last, a.size - s * held)):
+            hold(law, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r * stride :])
+            dot(law, new[r * stride :], part, square, lanes, sums[t:, r])
+        t += count
 
 
 @kernel

@@ -61,12 +61,12 @@ def stretch(law: Law) -> int:
 
 @kernel
 def room(law: Law, size: int) -> int:
-    """Words that a stretch takes, in a compartment of `size` elements."""
+    """Words that a tile takes, in a compartment of `size` elements; a stretch takes no more than its tiles would."""
     if law.code == RADEMACHER:
         return 2 * BLOCKS
     if law.code == SPARSE:
         length = size // ((size + law.window - 1) // law.window)
-        return ENTRIES + min(TILE, stretch(law) * TILE // length + 2) + 2 * STRIDE
+        return ENTRIES + min(TILE, TILE // length + 2) + 2 * STRIDE
     return TILE
 
 
@@ -104,7 +104,7 @@ def hold_pairs(law: Law, key: KeyPair, i: int, first: int, n: int, scratch: Word
 def hold(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
     """The stretch of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n elements.
 
-    `scratch` has SCRATCH places and `held` as many as `room` says, or LARGEST_ROOM; all of both may be written.
+    `scratch` has SCRATCH places and `held` what `room` says for each tile, or LARGEST_ROOM; all of both may be written.
     """
     if law.code == SPARSE:
         hold_sparse(law.window, key, i, first, n, size, scratch, held)
@@ -213,11 +213,10 @@ def add_sparse(a: np.float32, entries: Words, u: Vector) -> None:
 
 
 @kernel
-def add(law: Law, a: np.float32, held: Words, first: int, last: int, u: Vector) -> None:
-    """u <- u + a phi over tiles first .. last - 1 of a stretch, product and sum each rounded once; u is the part that
-    the stretch lies over."""
+def add(law: Law, a: np.float32, held: Words, u: Vector) -> None:
+    """u <- u + a phi over a stretch, product and sum each rounded once; u is the part that the stretch lies over."""
     if law.code == SPARSE:
-        add_sparse(a, held[held[first] : held[last]], u)
+        add_sparse(a, held[held[0] : held[(u.size + TILE - 1) // TILE]], u)
     elif law.code == RADEMACHER:
         add_signs(a, held[:BLOCKS], held[BLOCKS:], u)
     else:
@@ -229,4 +228,4 @@ def fill(law: Law, key: KeyPair, i: int, first: int, size: int, scratch: Words, 
     """The entries of a stretch as floats: phi.size of them, from `first` on."""
     hold(law, key, i, first, phi.size, size, scratch, held)
     phi[:] = np.float32(0)
-    add(law, ONE, held, 0, (phi.size + TILE - 1) // TILE, phi)
+    add(law, ONE, held, phi)

@@ -12,7 +12,7 @@ from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.memory import peak_growth
 from rbd_ref.distributions import TILE, parse_family
 from rbd_ref.numba_backend import ROOM, SUMS, NumbaBackend, rows_held
-from rbd_ref.tiles import LARGEST_ROOM, room, stretch
+from rbd_ref.tiles import LARGEST_ROOM, room
 from tools import run_python
 
 PEAK = """
@@ -54,17 +54,15 @@ def allocated(family: str, D: int, d: int) -> int:
 @pytest.mark.compiled
 @pytest.mark.parametrize("family", ["normal", "rademacher", "sparse", "sparse:1"])
 def test_the_allocation_rule(family: str) -> None:
-    """The update, room for some directions (two vectors, or ROOM) and for a stretch more between two threads, sums of
+    """The update, room for some directions (two vectors, or ROOM) and for a tile more between two threads, sums of
     tiles, and the coefficients."""
     for D in (50_000, 400_000):
-        law, tiles = parse_family(family).law, -(-D // TILE)
-        words, stretches = room(law, D), -(-tiles // stretch(law))
-        each = stretches * words + tiles * SUMS
-        held = rows_held(D, 10_000, each)
-        rule = 4 * D + 4 * held * (each + words * (NumbaBackend().set_threads(0) - 1))
+        tiles, words = -(-D // TILE), room(parse_family(family).law, D)
+        held = rows_held(D, 10_000, tiles * (words + SUMS))
+        rule = 4 * D + 4 * held * (tiles * (words + SUMS) + words * (NumbaBackend().set_threads(0) - 1))
         for d in (50, 500):
             assert allocated(family, D, d) <= rule + 4 * d + 50_000
-        assert held * each <= max(2 * tiles * (LARGEST_ROOM + SUMS), ROOM)
+        assert held * tiles * (words + SUMS) <= max(2 * tiles * (LARGEST_ROOM + SUMS), ROOM)
 
 
 def test_rows_held_never_grow_with_d() -> None:

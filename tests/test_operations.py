@@ -12,7 +12,7 @@ from rbd_ref.conformance.cases import draw_at
 from rbd_ref.conformance.operations import bound
 from rbd_ref.distributions import FAMILIES
 from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import Draw, directions_dense, place, portion, project_dense, reconstruct_dense
+from rbd_ref.operations import Draw, directions_dense, place, project_dense, reconstruct_dense
 from strategies import bases, seeds, vector
 from tools import COMPILED, bits
 
@@ -127,28 +127,22 @@ def test_large_compartments_have_the_same_bits(family: str) -> None:
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
 
 
-@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 50), st.integers(1, 8))
-def test_no_thread_writes_over_what_another_reads(tiles: int, held: int, threads: int, length: int) -> None:
-    """At a turn every tile is added once and every direction held once; a place that is read by some is written by
-    the one thread that reads it, if by any; and no two stretches share one."""
-    stretches = -(-tiles // length)
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 50))
+def test_no_thread_writes_over_what_another_reads(tiles: int, held: int, threads: int) -> None:
+    """At a turn every place is read by the one thread that writes it or written by none, and no two tiles share one."""
+    spans = [range(tiles * held * k // threads, tiles * held * (k + 1) // threads) for k in range(threads)]
     for s in (1, 2):
-        added, readers, writers = [], {}, {}
-        for k in range(threads):
-            begin, end = tiles * held * k // threads, tiles * held * (k + 1) // threads
-            for b in range(begin // (length * held), -(-end // (length * held))):
-                first, last, start, stop = portion(b, length, tiles, held, (k, threads))
-                added += [b * length + t for t in range(first, last)]
-                if first < last:
-                    readers.setdefault(place(b, s - 1, length, tiles, held, threads), []).append((b, k))
-                for r in range(start, stop):
-                    writers.setdefault((place(b, s, length, tiles, held, threads), r), []).append((b, k))
-        assert sorted(added) == list(range(tiles))
-        assert len(writers) == stretches * held
-        assert len(readers) == stretches
-        for (where, _), [(b, k)] in writers.items():
-            assert where < stretches + threads - 1
-            assert set(readers.get(where, [])) <= {(b, k)}
+        readers, writers = {}, {}
+        for k, span in enumerate(spans):
+            for t, r in (divmod(q, held) for q in span):
+                writers.setdefault((place(t, s, tiles, held, threads), r), []).append(k)
+                if r == 0:
+                    readers |= {(place(t, s - 1, tiles, held, threads), i): k for i in range(held)}
+        assert len(writers) == len(readers) == tiles * held
+        for where, ks in writers.items():
+            assert len(ks) == 1
+            assert readers.get(where, ks[0]) == ks[0]
+            assert where[0] < tiles + threads - 1
 
 
 @pytest.mark.parametrize("family", ["rademacher", "sparse", "srht"])
