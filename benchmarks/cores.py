@@ -82,9 +82,8 @@ def main() -> None:
         for D, d in SHAPES:
             for family in FAMILIES:
                 row = measured(pipes, (D, d, family), options.rounds)
-                print(
-                    f"{family:12} {D} {d}", ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True
-                )
+                shown = ", ".join(f"{name} {value:.3f}" for name, value in row.items())
+                print(f"{family}, D = {D:,}, d = {d:,}: {shown}", flush=True)
                 found.append({"family": family, "D": D, "d": d, **row})
     keep(options.json, before, rows=found)
 

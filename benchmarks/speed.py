@@ -45,6 +45,7 @@ except ImportError:
 torch: ModuleType | None = installed_torch
 SHAPES = ((101_770, 250), (122_570, 1000))
 BLOCK, BATCH = 50, 32
+SPELL = 0.1  # seconds for the calls of one before another's turn
 PAUSE = 0.05  # seconds until the waiting threads of other libraries sleep, which would slow down the next call
 PEAK = """
 import numpy as np, rbd_ref as rbd
@@ -116,7 +117,7 @@ def best(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str,
         for name, call in calls.items():
             time.sleep(PAUSE)
             shortest = min(found[name]).wall
-            found[name] += [timed(call) for _ in range(1 + min(100, int(0.02 / shortest)))]
+            found[name] += [timed(call) for _ in range(1 + min(100, int(SPELL / shortest)))]
     return {name: Times(*(min(column) for column in zip(*times[1:], strict=True))) for name, times in found.items()}
 
 

@@ -59,7 +59,10 @@ def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
 
 def finite(name: str, array: NDArray[np.float32]) -> None:
     """Refuse NaN and infinity, naming the first place; looked for block by block, in little memory."""
-    if all(np.isfinite(array[first : first + BLOCK]).all() for first in range(0, array.size, BLOCK)):
+    for first in range(0, array.size, BLOCK):
+        if not np.isfinite(array[first : first + BLOCK]).all():
+            break
+    else:
         return
     bad = np.flatnonzero(~np.isfinite(array))
     raise ValueError(
