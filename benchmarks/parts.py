@@ -75,13 +75,15 @@ def parts(family: str, seconds: float) -> dict[str, float]:
     kind, lanes, sums = parse_family(family), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
     scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
     square, length = not kind.square_is_constant, stretch(kind.law) * TILE
-    g = pseudo_random(1, length)
+    g = aligned(np.empty, (length,), np.float32)
+    g[:] = pseudo_random(1, length)
+    u = aligned(np.zeros, (length,), np.float32)
     hold_only(kind.law, KEY, length, scratch, held)
     calls: dict[str, Callable[[], Any]] = {
         "words": lambda: words_only(KEY, blocks_of(kind), scratch),
         "hold": lambda: hold_only(kind.law, KEY, length, scratch, held),
         "dot": lambda: dot_only(kind.law, square, held, g, lanes, sums),
-        "add": lambda: add_only(kind.law, held, g.copy()),
+        "add": lambda: add_only(kind.law, held, u),
     }
     found = {name: 1e9 * times.wall / TIMES / length for name, times in best(calls, seconds).items()}
     whole = best({"it": limited(1, descend(D, DIMS, family))}, seconds)["it"].wall

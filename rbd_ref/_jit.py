@@ -12,7 +12,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -76,6 +76,9 @@ _FOLDER = cache_folder()
 
 
 def _compile(function: F, **options: Any) -> F:
+    """Machine code, made at the first call and kept; or plain Python, without its warnings that words overflow."""
+    if config.DISABLE_JIT:
+        return np.errstate(over="ignore")(function)
     with _cache_in(_FOLDER):
         compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     return cast(F, compiled)
@@ -95,11 +98,6 @@ def kernel(function: F) -> F:
 def parallel_kernel(function: F) -> F:
     """A kernel whose `prange` loops are divided among threads."""
     return _compile(function, parallel=True)
-
-
-def overflowing() -> AbstractContextManager[Any]:
-    """Around kernels whose words overflow: no warning of it where they run as plain Python."""
-    return np.errstate(over="ignore") if config.DISABLE_JIT else nullcontext()
 
 
 def _widest(_: Any) -> Any:

@@ -93,6 +93,17 @@ class Plan:
         return slice(*self.layout.offsets[k : k + 2].tolist())
 
     @cached_property
+    def _halves(self) -> dict[int, tuple[Sizes, list[int]]]:
+        return {}
+
+    def by_size(self, most: int) -> tuple[Sizes, list[int]]:
+        """The compartments with at most so many elements, and the others."""
+        if most not in self._halves:
+            small = self.lengths <= most
+            self._halves[most] = np.flatnonzero(small), np.flatnonzero(~small).tolist()
+        return self._halves[most]
+
+    @cached_property
     def _tilings(self) -> dict[int, Sizes]:
         return {}
 

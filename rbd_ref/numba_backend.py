@@ -6,8 +6,7 @@ May import: numpy, numba, operations, hadamard, tiles, distributions, backend. T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numba
@@ -15,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref import hadamard, operations
-from rbd_ref._jit import overflowing, parallel_kernel, prange
+from rbd_ref._jit import parallel_kernel, prange
 from rbd_ref.backend import Capabilities
-from rbd_ref.compartments import Layout, Plan, Sizes
+from rbd_ref.compartments import Layout
 from rbd_ref.distributions import F32, TILE, Vector
 from rbd_ref.operations import Draw
 from rbd_ref.prng import Words, threefry
@@ -56,25 +55,18 @@ def rows_held(size: int, d: int, words: int) -> int:
     return -(-d // turns)
 
 
-def by_size(plan: Plan, compartments: range, most: int) -> tuple[Sizes, list[int]]:
-    """Those of some compartments with at most so many elements, and the others."""
-    small = plan.lengths[compartments.start : compartments.stop] <= most
-    return compartments.start + np.flatnonzero(small), (compartments.start + np.flatnonzero(~small)).tolist()
+class Running:
+    """Around kernels that make so many entries of directions: as many threads as are worth starting."""
 
+    def __init__(self, entries: int) -> None:
+        self.before = numba.get_num_threads()
+        self.threads = min(self.before, max(1, entries // GRAIN))
 
-@contextmanager
-def running(entries: int) -> Iterator[None]:
-    """Kernels that make so many entries of directions: as many threads as are worth starting."""
-    threads = numba.get_num_threads()
-    fewer = max(1, entries // GRAIN)
-    if fewer < threads:
-        numba.set_num_threads(fewer)
-    try:
-        with overflowing():
-            yield
-    finally:
-        if fewer < threads:
-            numba.set_num_threads(threads)
+    def __enter__(self) -> None:
+        numba.set_num_threads(self.threads)
+
+    def __exit__(self, *_: object) -> None:
+        numba.set_num_threads(self.before)
 
 
 class NumbaBackend:
@@ -86,14 +78,14 @@ class NumbaBackend:
     def words(self, key: Words, counter: Words) -> Words:
         """`prng.threefry2x32`."""
         out = np.empty_like(counter)
-        with running(2 * counter.shape[1]):
+        with Running(2 * counter.shape[1]):
             words_kernel(key[0], key[1], counter, out)
         return out
 
     def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
         """Rows of `operations.directions_dense`."""
         phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
-        with running(phi.size):
+        with Running(phi.size):
             for row, index in zip(phi, indices, strict=True):
                 k, i = draw.plan.locate(index)
                 self._direction(draw, k, i, row[draw.plan.elements(k)])
@@ -114,7 +106,7 @@ class NumbaBackend:
     def project(self, draw: Draw, g: Vector) -> Vector:
         """`operations.project_dense`, near enough."""
         plan, a = draw.plan, np.empty(draw.plan.d, dtype=F32)
-        with running(plan.entries):
+        with Running(plan.entries):
             if draw.family.name == "srht":
                 self._srht(draw, range(plan.K), g, a, EMPTY)
             else:
@@ -127,7 +119,7 @@ class NumbaBackend:
             return self.project(draw, g)[directions]
         plan, owners = draw.plan, draw.plan.owners[directions]
         a, layout = np.empty(owners.size, dtype=F32), Layout(plan.layout.bounds, plan.layout.offsets - directions.start)
-        with running(plan.entries * owners.size // plan.d):
+        with Running(plan.entries * owners.size // plan.d):
             operations.project_kernel(draw.family.law, draw.keys, layout, owners, draw.divisors, g, a)
         return a
 
@@ -142,7 +134,7 @@ class NumbaBackend:
         places = np.stack([np.arange(plan.K), np.zeros(plan.K, np.int64)]) if whole else plan.tiles(TILE)
         starts = np.append(bounds[places[0]] + places[1], plan.D)
         first, last = places.shape[1] * k // n, places.shape[1] * (k + 1) // n
-        with running(plan.entries // n):
+        with Running(plan.entries // n):
             if whole:
                 self._srht(draw, range(first, last), EMPTY, a, u)
             else:
@@ -154,7 +146,7 @@ class NumbaBackend:
         """`project` and `reconstruct` with each direction generated once."""
         plan, a, srht = draw.plan, np.empty(draw.plan.d, dtype=F32), draw.family.name == "srht"
         u = aligned(np.zeros if srht else np.empty, (plan.D,), F32)
-        with running(plan.entries):
+        with Running(plan.entries):
             if srht:
                 self._srht(draw, range(plan.K), g, a, u)
             else:
@@ -164,17 +156,18 @@ class NumbaBackend:
     def _srht(self, draw: Draw, compartments: range, g: Vector, a: Vector, u: Vector) -> None:
         """Some compartments of `srht`, large ones by all threads together if there are some; g or u may be empty."""
         plan = draw.plan
-        small, large = by_size(plan, compartments, SMALL if numba.get_num_threads() > 1 else plan.D)
+        small, large = plan.by_size(SMALL if numba.get_num_threads() > 1 else plan.D)
+        small = small[(small >= compartments.start) & (small < compartments.stop)]
         if small.size:
             operations.srht_apart(draw.keys, plan.layout, small, draw.divisors, g, a, u)
-        for k in large:
+        for k in (k for k in large if k in compartments):
             key, here = (draw.keys[0, k], draw.keys[1, k]), plan.elements(k)
             operations.srht_together(key, plan.sizes[k], draw.divisors[k], g[here], a[plan.directions(k)], u[here])
 
     def _descend(self, draw: Draw, g: Vector, a: Vector, u: Vector) -> None:
         """Small compartments apart, one thread each; large ones one after the other, all threads together."""
         plan = draw.plan
-        small, large = by_size(plan, range(plan.K), SMALL)
+        small, large = plan.by_size(SMALL)
         if small.size:
             operations.descend_apart(draw.family.law, draw.keys, plan.layout, small, draw.divisors, g, a, u)
         for k in large:

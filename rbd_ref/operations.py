@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rbd_ref import hadamard
 from rbd_ref._check import WORD
-from rbd_ref._jit import borrowed, kernel, overflowing, parallel_kernel, prange
+from rbd_ref._jit import borrowed, kernel, parallel_kernel, prange
 from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries
 from rbd_ref.prng import Words, basis_keys_kernel
@@ -42,8 +42,7 @@ class Draw:
     @cached_property
     def keys(self) -> Words:
         """Keys (2, K), one for each compartment."""
-        with overflowing():
-            return basis_keys_kernel(divmod(self.seed, WORD), self.step, self.worker, self.plan.K)
+        return basis_keys_kernel(divmod(self.seed, WORD), self.step, self.worker, self.plan.K)
 
     @cached_property
     def divisors(self) -> NDArray[np.float64]:

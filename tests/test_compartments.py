@@ -37,6 +37,14 @@ def test_tiles_cover_every_element_once(plan: Plan, length: int) -> None:
     assert (covered == 1).all()
 
 
+@given(plans(), st.integers(0, 700), st.integers(0, 700))
+def test_small_compartments_and_others(plan: Plan, most: int, another: int) -> None:
+    for bound in (most, another, most):
+        small, large = plan.by_size(bound)
+        assert small.tolist() == [k for k in range(plan.K) if plan.sizes[k] <= bound]
+        assert large == [k for k in range(plan.K) if plan.sizes[k] > bound]
+
+
 @given(st.integers(1, 5000), st.data())
 def test_even_sizes_differ_by_at_most_one(D: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, D))
