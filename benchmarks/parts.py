@@ -25,7 +25,7 @@ from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.distributions import FAMILIES, TILE, Family, KeyPair, Law, Vector, fill_words, parse_family
 from rbd_ref.numba_backend import aligned
 from rbd_ref.prng import Words
-from rbd_ref.tiles import LANES, LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
+from rbd_ref.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
 
 TIMES, D, DIMS = 500, 24 * TILE, 250
 KEY = (np.uint32(1), np.uint32(2))
@@ -48,11 +48,11 @@ def hold_only(law: Law, key: KeyPair, length: int, scratch: Words, held: Words) 
 
 
 @kernel
-def dot_only(law: Law, square: bool, held: Words, g: Vector, lanes: Vector, sums: Sums) -> None:
+def dot_only(law: Law, square: bool, held: Words, g: Vector, sums: Sums) -> None:
     """The inner products of a stretch, many times."""
-    held, g, lanes, sums = borrowed(held), borrowed(g), borrowed(lanes), borrowed(sums)
+    held, g, sums = borrowed(held), borrowed(g), borrowed(sums)
     for _ in range(TIMES):
-        dot(law, held, g, square, lanes, sums[:, 0])
+        dot(law, held, g, square, sums[:, 0])
 
 
 @kernel
@@ -72,7 +72,7 @@ def blocks_of(family: Family) -> int:
 
 def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
-    kind, lanes, sums = parse_family(family), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
+    kind, sums = parse_family(family), np.empty((STRETCH, 1, 2))
     scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
     square, length = not kind.square_is_constant, stretch(kind.law) * TILE
     g = aligned(np.empty, (length,), np.float32)
@@ -82,7 +82,7 @@ def parts(family: str, seconds: float) -> dict[str, float]:
     calls: dict[str, Callable[[], Any]] = {
         "words": lambda: words_only(KEY, blocks_of(kind), scratch),
         "hold": lambda: hold_only(kind.law, KEY, length, scratch, held),
-        "dot": lambda: dot_only(kind.law, square, held, g, lanes, sums),
+        "dot": lambda: dot_only(kind.law, square, held, g, sums),
         "add": lambda: add_only(kind.law, held, u),
     }
     found = {name: 1e9 * times.wall / TIMES / length for name, times in best(calls, seconds).items()}

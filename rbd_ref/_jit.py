@@ -18,7 +18,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,6 +123,26 @@ def _borrowed(_: Any, array: Any) -> Any:
     return array(array), generate
 
 
+def _on_stack(_: Any, n: Any) -> Any:
+    """Typing and code of `on_stack`: an array of which nobody else knows."""
+    size = n.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = cgutils.alloca_once(builder, context.get_data_type(numba.types.float32), size=size)
+        data.align = 64
+        made = context.make_array(signature.return_type)(context, builder)
+        length, item = (context.get_constant(numba.types.intp, value) for value in (size, 4))
+        populate_array(made, data, [length], [item], item, None)
+        return made._getvalue()
+
+    return numba.types.Array(numba.types.float32, 1, "C")(n), generate
+
+
+def _empty(n: int) -> Any:
+    """`on_stack` where kernels run as plain Python."""
+    return np.empty(n, np.float32)
+
+
 def _nothing() -> None:
     """`widest` where kernels run as plain Python."""
 
@@ -132,6 +154,10 @@ def _itself(array: Any) -> Any:
 
 # Said at the start of a kernel: take the widest vectors there are. LLVM by itself uses half of AVX-512's.
 widest: Any = _nothing if config.DISABLE_JIT else intrinsic(_widest)
+
+# Some floats, as many as a constant says, for as long as a kernel runs. No other array can be in the same place, so that
+# LLVM keeps them in registers throughout a loop.
+on_stack: Any = _empty if config.DISABLE_JIT else intrinsic(prefer_literal=True)(_on_stack)
 
 # An argument whose parts are taken over and over: counting references is atomic, which takes as long as a small part's
 # work. The caller has the array, so it stays; what a kernel allocates itself must not be borrowed in the same kernel.

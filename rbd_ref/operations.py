@@ -21,8 +21,8 @@ from rbd_ref._jit import borrowed, kernel, parallel_kernel, prange
 from rbd_ref.compartments import Layout, Plan, Sizes
 from rbd_ref.distributions import F32, TILE, Family, KeyPair, Law, Vector, direction_entries
 from rbd_ref.prng import Words, basis_keys_kernel
-from rbd_ref.tiles import LANES, SCRATCH, STRETCH, Sums, add, dot, hold, room, stretch
 from rbd_ref.tiles import LARGEST_ROOM as ROOM
+from rbd_ref.tiles import SCRATCH, STRETCH, Sums, add, dot, hold, room, stretch
 
 NORMALIZATIONS = ("unit", "expected", "none", "graphcore")
 LEAST_COEFFICIENT = F32(2.0**-64)  # smaller ones become 0, so that no product in `reconstruct` is subnormal
@@ -135,7 +135,6 @@ def dot_direction(
     g: Vector,
     divisor: float,
     scratch: Words,
-    lanes: Vector,
     sums: Sums,
     held: Words,
     stride: int,
@@ -144,12 +143,12 @@ def dot_direction(
 
     The stretches are held `stride` words apart; where that is 0, each is written over the one before.
     """
-    g, scratch, lanes, sums, held = borrowed(g), borrowed(scratch), borrowed(lanes), borrowed(sums), borrowed(held)
+    g, scratch, sums, held = borrowed(g), borrowed(scratch), borrowed(sums), borrowed(held)
     inner, square, length = 0.0, 0.0, stretch(law) * TILE
     for b in range((g.size + length - 1) // length):
         part, here = g[b * length : (b + 1) * length], held[b * stride :]
         hold(law, key, i, b * length, part.size, g.size, scratch, here)
-        dot(law, here, part, divisor == 0, lanes, sums[:, 0])
+        dot(law, here, part, divisor == 0, sums[:, 0])
         for t in range((part.size + TILE - 1) // TILE):
             inner += sums[t, 0, 0]
             square += sums[t, 0, 1]
@@ -164,9 +163,9 @@ def project_kernel(
     for q in prange(a.size):
         k = owners[q]
         part = g[layout.bounds[k] : layout.bounds[k + 1]]
-        scratch, lanes, held = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty(ROOM, np.uint32)
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
         i, sums = q - layout.offsets[k], np.empty((STRETCH, 1, 2))
-        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, lanes, sums, held, 0)
+        a[q] = dot_direction(law, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, sums, held, 0)
 
 
 @kernel
@@ -200,17 +199,16 @@ def descend_compartment(
     a: Vector,
     u: Vector,
     scratch: Words,
-    lanes: Vector,
     sums: Sums,
     held: Words,
 ) -> None:
     """u from 0 on: each direction is made once, dotted with g, and added while it is at hand."""
     g, a, u, scratch = borrowed(g), borrowed(a), borrowed(u), borrowed(scratch)
-    lanes, sums, held = borrowed(lanes), borrowed(sums), borrowed(held)
+    sums, held = borrowed(sums), borrowed(held)
     length, stride = stretch(law) * TILE, stretch(law) * room(law, g.size)
     u[:] = np.float32(0)
     for i in range(a.size):
-        a[i] = dot_direction(law, key, i, g, divisor, scratch, lanes, sums, held, stride)
+        a[i] = dot_direction(law, key, i, g, divisor, scratch, sums, held, stride)
         for b in range((g.size + length - 1) // length):
             add(law, a[i], held[b * stride :], u[b * length : (b + 1) * length])
 
@@ -225,9 +223,9 @@ def descend_apart(
         here = slice(layout.bounds[k], layout.bounds[k + 1])
         there = slice(layout.offsets[k], layout.offsets[k + 1])
         part, key = g[here], (keys[0, k], keys[1, k])
-        scratch, lanes, sums = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32), np.empty((STRETCH, 1, 2))
+        scratch, sums = np.empty(SCRATCH, np.uint32), np.empty((STRETCH, 1, 2))
         held = np.empty((part.size + TILE - 1) // TILE * room(law, part.size), np.uint32)
-        descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, lanes, sums, held)
+        descend_compartment(law, key, divisors[k], part, a[there], u[here], scratch, sums, held)
 
 
 @kernel
@@ -254,7 +252,6 @@ def turn(
     u: Vector,
     square: bool,
     scratch: Words,
-    lanes: Vector,
 ) -> None:
     """What one thread, k of n = `share`, does at turn s with its pairs of tile and direction, numbered tile by tile.
 
@@ -264,7 +261,7 @@ def turn(
     """
     tiles, (held, words), (k, n) = sums.shape[0], rows.shape[1:], share
     a, flat, sums, g, u = borrowed(a), borrowed(rows.reshape(-1)), borrowed(sums), borrowed(g), borrowed(u)
-    scratch, lanes, begin, end = borrowed(scratch), borrowed(lanes), tiles * held * k // n, tiles * held * (k + 1) // n
+    scratch, begin, end = borrowed(scratch), tiles * held * k // n, tiles * held * (k + 1) // n
     t = begin // held
     while t * held < end:
         first, last = max(begin - t * held, 0), min(end - t * held, held)
@@ -279,7 +276,7 @@ def turn(
         part, new = g[here], flat[place(t, s, tiles, held, n) * held * words :]
         for r in range(first, min(last, a.size - s * held)):
             hold(law, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r * stride :])
-            dot(law, new[r * stride :], part, square, lanes, sums[t:, r])
+            dot(law, new[r * stride :], part, square, sums[t:, r])
         t += count
 
 
@@ -302,8 +299,8 @@ def descend_together(
     held = rows.shape[1]
     for s in range((a.size + held - 1) // held + 1):
         for k in prange(threads):
-            scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
-            turn(law, key, s, (k, threads), a, rows, sums, g, u, divisor == 0, scratch, lanes)
+            scratch = np.empty(SCRATCH, np.uint32)
+            turn(law, key, s, (k, threads), a, rows, sums, g, u, divisor == 0, scratch)
         coefficients(sums, divisor, a[s * held : (s + 1) * held])
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rbd_ref._jit import kernel, widest
+from rbd_ref._jit import device, kernel, on_stack, widest
 from rbd_ref.distributions import (
     NORMAL,
     ONE,
@@ -119,7 +119,7 @@ def hold(law: Law, key: KeyPair, i: int, first: int, n: int, size: int, scratch:
             fill_bernoulli(x0, x1, held.view(np.float32))
 
 
-@kernel
+@device
 def halves(lanes: Vector) -> float:
     """The sum of the lanes: lane l takes lane l + 32, then l + 16, ..., l + 1."""
     half = LANES // 2
@@ -131,8 +131,10 @@ def halves(lanes: Vector) -> float:
 
 
 @kernel
-def lane_sum(x: Vector, y: Vector, lanes: Vector) -> float:
+def lane_sum(x: Vector, y: Vector) -> float:
     """sum_j x_j y_j over one tile, j < y.size: element j goes to lane j mod 64, and the lanes are added by halves."""
+    widest()
+    lanes = on_stack(LANES)
     lanes[:] = np.float32(0)
     whole = y.size - y.size % LANES
     for first in range(0, whole, LANES):
@@ -144,9 +146,10 @@ def lane_sum(x: Vector, y: Vector, lanes: Vector) -> float:
 
 
 @kernel
-def lane_sum_signs(x0: Words, x1: Words, g: Vector, lanes: Vector) -> float:
+def lane_sum_signs(x0: Words, x1: Words, g: Vector) -> float:
     """`lane_sum` of g with the signs of these blocks."""
     widest()
+    lanes = on_stack(LANES)
     lanes[:] = np.float32(0)
     whole = g.size // LANES
     for p in range(whole):
@@ -160,8 +163,9 @@ def lane_sum_signs(x0: Words, x1: Words, g: Vector, lanes: Vector) -> float:
 
 
 @kernel
-def lane_sum_sparse(entries: Words, g: Vector, lanes: Vector) -> float:
+def lane_sum_sparse(entries: Words, g: Vector) -> float:
     """`lane_sum` of g with these non-zeros."""
+    lanes = on_stack(LANES)
     lanes[:] = np.float32(0)
     for q in range(entries.size):
         place = np.int64(entries[q] >> np.uint32(1))
@@ -170,17 +174,17 @@ def lane_sum_sparse(entries: Words, g: Vector, lanes: Vector) -> float:
 
 
 @kernel
-def dot(law: Law, held: Words, g: Vector, square: bool, lanes: Vector, sums: Sums) -> None:
+def dot(law: Law, held: Words, g: Vector, square: bool, sums: Sums) -> None:
     """The sums of each tile of a stretch with g, the part of a vector that it lies over, and if asked with itself."""
     if law.code == SPARSE:
         for t in range((g.size + TILE - 1) // TILE):
-            sums[t, 0] = lane_sum_sparse(held[held[t] : held[t + 1]], g, lanes)
+            sums[t, 0] = lane_sum_sparse(held[held[t] : held[t + 1]], g)
             sums[t, 1] = held[t + 1] - held[t]
     elif law.code == RADEMACHER:
-        sums[0, 0], sums[0, 1] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g, lanes), g.size
+        sums[0, 0], sums[0, 1] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g), g.size
     else:
         phi = held.view(np.float32)
-        sums[0, 0], sums[0, 1] = lane_sum(phi, g, lanes), (lane_sum(phi, phi[: g.size], lanes) if square else 0.0)
+        sums[0, 0], sums[0, 1] = lane_sum(phi, g), (lane_sum(phi, phi[: g.size]) if square else 0.0)
 
 
 @kernel

@@ -55,7 +55,7 @@ def test_compiled_kernels_are_found_again(tmp_path: Path) -> None:
     [
         (fill_normal, (WORDS, WORDS, FLOATS)),
         (add_multiple, (np.float32(1), FLOATS, FLOATS)),
-        (lane_sum, (FLOATS, FLOATS, FLOATS)),
+        (lane_sum, (FLOATS, FLOATS)),
     ],
     ids=["fill_normal", "add_multiple", "lane_sum"],
 )
@@ -66,6 +66,23 @@ def test_no_kernel_has_a_fused_multiply_add(kernel: object, arguments: tuple[obj
     code = "".join(fresh.inspect_asm().values())
     assert "mulps" in code or "mulss" in code or "fmul" in code
     assert not re.search(r"\bv?f[n]?m(add|sub)|\bfmla\b|\bfmls\b", code)
+
+
+def test_arrays_on_the_stack_are_apart_and_line_up() -> None:
+    """Written one after the other in a loop, whatever the kernel was called from; each begins with a cache line."""
+
+    @numba.njit(nogil=True)
+    def both(x: np.ndarray) -> tuple[float, float, int]:
+        one, two = _jit.on_stack(64), _jit.on_stack(64)
+        one[:], two[:] = np.float32(0), np.float32(1)
+        for i in range(x.size):
+            one[i % 64] += x[i]
+            two[i % 64] -= x[i]
+        return one.sum(), two.sum(), (one.ctypes.data | two.ctypes.data) % 64
+
+    total, rest, place = both(np.arange(640, dtype=np.float32))
+    assert (total, rest) == (640 * 639 / 2, 64 - 640 * 639 / 2)
+    assert place == 0 or not COMPILED
 
 
 def test_a_borrowed_array_is_the_callers_and_stays() -> None:

@@ -37,7 +37,7 @@ def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -
     g[::3] = -0.0
     u = np.where(np.arange(size) % 5 == 0, np.float32(0), pseudo_random(2, size))
     expected, a = u + np.float32(-0.3) * phi, np.float32(-0.3)
-    scratch, lanes = np.empty(SCRATCH, np.uint32), np.empty(LANES, np.float32)
+    scratch = np.empty(SCRATCH, np.uint32)
     with np.errstate(over="ignore"):
         held = np.empty(stretch(family.law) * room(family.law, size), np.uint32)
         length = stretch(family.law) * TILE
@@ -46,7 +46,7 @@ def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -
             hold(family.law, (key[0], key[1]), 6, first, here.stop - first, size, scratch, held)
             parts = [slice(j, min(j + TILE, size)) for j in range(first, here.stop, TILE)]
             sums = np.empty((len(parts), 1, 2))
-            dot(family.law, held, g[here], True, lanes, sums[:, 0])
+            dot(family.law, held, g[here], True, sums[:, 0])
             assert sums[:, 0].tolist() == [[lane_sum(phi[p], g[p]), lane_sum(phi[p], phi[p])] for p in parts]
             add(family.law, a, held, u[here])
     assert np.array_equal(bits(u), bits(expected))
