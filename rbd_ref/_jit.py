@@ -155,7 +155,7 @@ def _itself(array: Any) -> Any:
 # Said at the start of a kernel: take the widest vectors there are. LLVM by itself uses half of AVX-512's.
 widest: Any = _nothing if config.DISABLE_JIT else intrinsic(_widest)
 
-# Some floats, as many as a constant says, for as long as a kernel runs. No other array can be in the same place, so that
+# Some floats, as many as a constant says, for as long as a kernel runs. As no other array can be in the same place,
 # LLVM keeps them in registers throughout a loop.
 on_stack: Any = _empty if config.DISABLE_JIT else intrinsic(prefer_literal=True)(_on_stack)
 
