@@ -47,14 +47,20 @@ def member(name: str, value: Any, known: Iterable[str]) -> str:
 def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
     """`value` as a contiguous float32 vector of `length` finite numbers."""
     array = np.asarray(value)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected a floating type: convert it with astype(np.float32)")
+    if array.dtype != np.float32:
+        array = narrowed(name, array)
     if array.shape != (length,):
         raise ValueError(f"{name} has shape {array.shape}, expected ({length},): flatten it or change the plan")
+    finite(name, array)
+    return np.ascontiguousarray(array)
+
+
+def narrowed(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+    """Other floats as float32, infinite where they are too large."""
+    if not np.issubdtype(array.dtype, np.floating):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected a floating type: convert it with astype(np.float32)")
     with np.errstate(over="ignore"):
-        narrow = np.ascontiguousarray(array, dtype=np.float32)
-    finite(name, narrow)
-    return narrow
+        return array.astype(np.float32)
 
 
 def finite(name: str, array: NDArray[np.float32]) -> None:

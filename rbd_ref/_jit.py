@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
+from numba.np import arrayobj
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +30,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 prange = numba.prange
+alloca_once: Any = cgutils.alloca_once
+populate_array: Any = arrayobj.populate_array
 config: Any = numba.config
 
 
@@ -128,7 +130,7 @@ def _on_stack(_: Any, n: Any) -> Any:
     size = n.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = cgutils.alloca_once(builder, context.get_data_type(numba.types.float32), size=size)
+        data = alloca_once(builder, context.get_data_type(numba.types.float32), size=size)
         data.align = 64
         made = context.make_array(signature.return_type)(context, builder)
         length, item = (context.get_constant(numba.types.intp, value) for value in (size, 4))

@@ -50,6 +50,13 @@ class Plan:
                 raise ValueError(f"compartment {k} has d = {d}, expected 1 <= d <= {size}, its size: choose another d")
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.sizes, self.dims))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
     def D(self) -> int:
         """Number of parameters."""
         return sum(self.sizes)

@@ -10,7 +10,7 @@ May import: numpy, _check, _jit, prng, distributions, tiles, hadamard, compartme
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +44,22 @@ class Draw:
         """Keys (2, K), one for each compartment."""
         return basis_keys_kernel(divmod(self.seed, WORD), self.step, self.worker, self.plan.K)
 
-    @cached_property
+    @property
     def divisors(self) -> NDArray[np.float64]:
         """N_k of a_i = <phi_i, g> / N_k for each compartment; 0 stands for the direction's own |phi_i|^2."""
-        if self.normalize == "none":
-            return np.ones(self.plan.K)
-        if self.normalize == "graphcore":
-            return np.full(self.plan.K, float(self.plan.D))
-        if self.normalize == "unit" and not self.family.square_is_constant:
-            return np.zeros(self.plan.K)
-        return np.asarray(self.family.expected_square(self.plan.lengths), dtype=np.float64)
+        return divisors(self.plan, self.family, self.normalize)
+
+
+@lru_cache(maxsize=8)
+def divisors(plan: Plan, family: Family, normalize: str) -> NDArray[np.float64]:
+    """`Draw.divisors`, which are those of every step: not to be written to."""
+    if normalize == "none":
+        return np.ones(plan.K)
+    if normalize == "graphcore":
+        return np.full(plan.K, float(plan.D))
+    if normalize == "unit" and not family.square_is_constant:
+        return np.zeros(plan.K)
+    return np.asarray(family.expected_square(plan.lengths), dtype=np.float64)
 
 
 def direction_dense(draw: Draw, k: int, i: int) -> Vector:
@@ -81,8 +87,8 @@ def flush(a: Vector) -> Vector:
 
 def divisors_dense(draw: Draw, phi: NDArray[np.float64]) -> NDArray[np.float64]:
     """N_i of each direction."""
-    divisors = np.repeat(draw.divisors, draw.plan.dims)
-    return np.where(divisors == 0, np.sum(phi * phi, axis=1), divisors)
+    given = np.repeat(draw.divisors, draw.plan.dims)
+    return np.where(given == 0, np.sum(phi * phi, axis=1), given)
 
 
 def project_dense(draw: Draw, g: Vector) -> Vector:
