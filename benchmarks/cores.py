@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numba
-from speed import SHAPES, descend, keep, limited, machine
+from speed import SHAPES, descend, keep, limited, machine, timed
 
 FAMILIES = ("normal", "rademacher", "sparse", "srht")
 Which = tuple[int, int, str]  # D, d, family
@@ -34,9 +34,7 @@ def work(pipe: Connection) -> None:
     while asked := pipe.recv():
         call, times, end = limited(asked[1], calls[asked[0]]), [], time.perf_counter() + SPELL
         while time.perf_counter() < end:
-            begin = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - begin)
+            times.append(timed(call).wall)
         pipe.send(min(times))
 
 
