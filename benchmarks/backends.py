@@ -93,7 +93,7 @@ def measure(seconds: float) -> Iterator[Row]:
 def main() -> None:
     """Measure, print rates and their ratio to the reference's, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="time for each figure (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="time for each figure (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options, rows = parser.parse_args(), []
     print(f"D = {D:,}, d = {DIMS}, {torch.get_num_threads()} threads; million entries a second, and of the reference's")

@@ -3,87 +3,199 @@
     python benchmarks/cores.py --json benchmarks/cores.json
 
 The processes show what the machine has to give: cores that share a clock, a cache or a host do not double the work
-either. What threads lack beyond that is their own: what Python does around a kernel, and waiting for each other.
+either. What threads lack beyond that is their own, and is measured too: what Python does around a kernel, waking
+threads that sleep as they had nothing to do for a while, and what it would cost others to let them wait awake.
 May import: numpy, numba, the package, speed (this folder).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numba
-from speed import SHAPES, descend, keep, limited, machine, timed
+import numpy as np
+from speed import SHAPES, descend, keep, limited, machine
+
+from rbd_ref import operations
 
 FAMILIES = ("normal", "rademacher", "sparse", "srht")
-Which = tuple[int, int, str]  # D, d, family
-SPELL = 0.2  # seconds that are measured before another's turn
+KERNELS = ("descend_together", "srht_apart", "srht_together")
+SPELL = 0.1  # seconds that are measured before another's turn
+LONG = 1.5  # seconds in which a busy machine shows
+PAUSES = (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4)  # seconds between calls
+SPINS = (5000, 50_000)  # rounds of a loop that a thread waits awake: the package's choice, and longer
+ENDLESS = 1e9  # seconds
+
+
+class Task(NamedTuple):
+    """What a process is to measure."""
+
+    family: str
+    D: int
+    d: int
+    threads: int
+    pause: float = 0.0
+
+
+class Seconds(NamedTuple):
+    """Of one call: all of it, its kernel alone, and how long the threads had nothing to do before."""
+
+    call: float
+    kernel: float
+    idle: float
+
+
+@dataclass
+class Clock:
+    """When kernels began and ended."""
+
+    begins: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+
+    def around(self, kernel: Callable[..., None]) -> Callable[..., None]:
+        """The kernel by the clock."""
+
+        def call(*arguments: Any) -> None:
+            self.begins.append(time.perf_counter())
+            kernel(*arguments)
+            self.ends.append(time.perf_counter())
+
+        return call
+
+    def timed(self, call: Callable[[], object], pause: float, seconds: float) -> list[Seconds]:
+        """One call after the other, after a first that counts for nothing."""
+        whole: list[float] = []
+        self.begins, self.ends, end = [], [], time.perf_counter() + seconds
+        while len(whole) < 2 or time.perf_counter() < end:
+            begin = time.perf_counter()
+            while time.perf_counter() < begin + pause:
+                pass
+            begin = time.perf_counter()
+            call()
+            whole.append(time.perf_counter() - begin)
+        kernel, idle = np.subtract(self.ends, self.begins), np.subtract(self.begins[1:], self.ends[:-1])
+        return [Seconds(*each) for each in zip(whole[1:], kernel[1:], idle, strict=True)]
 
 
 def work(pipe: Connection) -> None:
-    """In a process of its own: the best time of a `descend` with so many threads, whenever asked for it."""
-    calls = {(D, d, family): descend(D, d, family) for D, d in SHAPES for family in FAMILIES}
+    """In a process of its own: the times of many calls, whenever asked for them."""
+    clock = Clock()
+    for name in KERNELS:
+        setattr(operations, name, clock.around(getattr(operations, name)))
+    calls = {(family, D, d): descend(D, d, family) for D, d in SHAPES for family in FAMILIES}
     for call in calls.values():
         call()
     pipe.send("ready")
-    while asked := pipe.recv():
-        call, times, end = limited(asked[1], calls[asked[0]]), [], time.perf_counter() + SPELL
-        while time.perf_counter() < end:
-            times.append(timed(call).wall)
-        pipe.send(min(times))
+    while received := pipe.recv():
+        task, seconds = received
+        pipe.send(clock.timed(limited(task.threads, calls[task[:3]]), task.pause, seconds))
 
 
 @contextmanager
-def workers(count: int) -> Iterator[list[Connection]]:
-    """Pipes to so many processes that are ready."""
-    context, pipes = get_context("spawn"), []
+def workers(count: int, spins: int) -> Iterator[list[Connection]]:
+    """Pipes to so many processes that are ready, whose threads wait awake for so many rounds."""
+    context, pipes, processes = get_context("spawn"), [], []
+    os.environ["GOMP_SPINCOUNT"] = str(spins)
     for _ in range(count):
         here, there = context.Pipe()
-        context.Process(target=work, args=(there,), daemon=True).start()
+        processes.append(context.Process(target=work, args=(there,), daemon=True))
+        processes[-1].start()
         pipes.append(here)
     for pipe in pipes:
         pipe.recv()
     yield pipes
+    for process in processes:
+        process.terminate()
+
+
+def at_once(pipes: list[Connection], task: Task, seconds: float = SPELL) -> list[list[Seconds]]:
+    """The times of some processes that work together."""
     for pipe in pipes:
-        pipe.send(None)
+        pipe.send((task, seconds))
+    return [pipe.recv() for pipe in pipes]
 
 
-def at_once(pipes: list[Connection], which: Which, threads: int) -> float:
-    """Calls a second of some processes together, each at its best."""
-    for pipe in pipes:
-        pipe.send((which, threads))
-    return sum(1 / float(pipe.recv()) for pipe in pipes)
+def least(times: list[Seconds]) -> Seconds:
+    """The best of each."""
+    return Seconds(*map(min, zip(*times, strict=True)))
 
 
-def measured(pipes: list[Connection], which: Which, rounds: int) -> dict[str, float]:
-    """Milliseconds of one thread, and how many times as much all threads do, and as many processes; best of rounds."""
-    one = threads = processes = 0.0
+def measured(pipes: list[Connection], family: str, D: int, d: int, rounds: int) -> dict[str, object]:
+    """Of one thread, of all, and of as many processes; best of rounds."""
+    one, many, processes = Task(family, D, d, 1), Task(family, D, d, len(pipes)), 0.0
+    single: list[Seconds] = []
+    together: list[Seconds] = []
     for _ in range(rounds):
-        one = max(one, at_once(pipes[:1], which, 1))
-        threads = max(threads, at_once(pipes[:1], which, len(pipes)))
-        processes = max(processes, at_once(pipes, which, 1))
-    return {"milliseconds": 1e3 / one, "threads": threads / one, "processes": processes / one}
+        single += at_once(pipes[:1], one)[0]
+        together += at_once(pipes[:1], many)[0]
+        processes = max(processes, sum(1 / least(times).call for times in at_once(pipes, one)))
+    alone, all_threads = least(single), least(together)
+    return {
+        "family": family,
+        "D": D,
+        "d": d,
+        "milliseconds": 1e3 * alone.call,
+        "threads": alone.call / all_threads.call,
+        "processes": processes * alone.call,
+        "kernel": alone.kernel / all_threads.kernel,
+        "around": 1e6 * min(times.call - times.kernel for times in together),
+    }
+
+
+def sleeping(pipes: list[Connection], rounds: int) -> list[dict[str, float]]:
+    """The kernel of `sparse`, in microseconds, by how long its threads had nothing to do before it."""
+    found: dict[float, list[Seconds]] = {pause: [] for pause in PAUSES}
+    for _ in range(rounds):
+        for pause, times in found.items():
+            times += at_once(pipes[:1], Task("sparse", *SHAPES[0], len(pipes), pause))[0]
+    best = map(least, found.values())
+    return [{"idle": 1e6 * times.idle, "kernel": 1e6 * times.kernel} for times in best]
+
+
+def awake(threads: int, spins: int) -> list[dict[str, object]]:
+    """The mean milliseconds of a call, alone and beside a process that is busy, where threads wait for so long."""
+    found = []
+    with workers(2, spins) as (pipe, other):
+        for busy in (False, True):
+            if busy:
+                other.send((Task("normal", *SHAPES[0], 1), ENDLESS))
+            for family in FAMILIES[:3]:
+                times = at_once([pipe], Task(family, *SHAPES[0], threads), LONG)[0]
+                mean = 1e3 * float(np.mean([each.call for each in times]))
+                found.append({"family": family, "spins": spins, "busy": busy, "milliseconds": mean})
+    return found
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A line of figures."""
+    return ", ".join(f"{name} {value:.3f}" if isinstance(value, float) else f"{value}" for name, value in row.items())
 
 
 def main() -> None:
     """Measure, print, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20, help="turns of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options, before, found = parser.parse_args(), machine(), []
-    with workers(numba.get_num_threads()) as pipes:
+    options, before, threads, rows = parser.parse_args(), machine(), numba.get_num_threads(), []
+    with workers(threads, SPINS[0]) as pipes:
         for D, d in SHAPES:
             for family in FAMILIES:
-                row = measured(pipes, (D, d, family), options.rounds)
-                shown = ", ".join(f"{name} {value:.3f}" for name, value in row.items())
-                print(f"{family}, D = {D:,}, d = {d:,}: {shown}", flush=True)
-                found.append({"family": family, "D": D, "d": d, **row})
-    keep(options.json, before, rows=found)
+                rows.append(measured(pipes, family, D, d, options.rounds))
+                print(shown(rows[-1]), flush=True)
+        waits = sleeping(pipes, options.rounds)
+    print(*map(shown, waits), sep="\n")
+    spins = [row for count in SPINS for row in awake(threads, count)]
+    print(*map(shown, spins), sep="\n")
+    keep(options.json, before, rows=rows, sleeping=waits, awake=spins)
 
 
 if __name__ == "__main__":

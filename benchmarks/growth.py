@@ -45,7 +45,7 @@ def costs(family: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Cost]:
     for D, d in shapes:
         if found and family != "srht" and found[-1].seconds * D * d / found[-1].D / found[-1].d > LONGEST:
             return
-        found.append(Cost(family, D, d, best({"it": descend(D, d, family)}, 0.2)["it"].wall))
+        found.append(Cost(family, D, d, best({"it": descend(D, d, family)}, 0.2, least=2)["it"].wall))
         yield found[-1]
 
 

@@ -94,7 +94,7 @@ def parts(family: str, seconds: float) -> dict[str, float]:
 def main() -> None:
     """Measure, print, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="time for each family (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each family (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options, before, found = parser.parse_args(), machine(), {}
     print(f"kernels for {numba.config.CPU_NAME or 'this machine'}; nanoseconds an entry, one thread")  # type: ignore[attr-defined]

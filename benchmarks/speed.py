@@ -47,15 +47,16 @@ SHAPES = ((101_770, 250), (122_570, 1000))
 BLOCK, BATCH = 50, 32
 SPELL = 0.1  # seconds for the calls of one before another's turn
 PAUSE = 0.05  # seconds until the waiting threads of other libraries sleep, which would slow down the next call
+PATIENCE = 20  # seconds that memory is watched: all that `descend` holds is there before its first direction
 PEAK = """
 import numpy as np, rbd_ref as rbd
 from rbd_ref.conformance.memory import peak, reset_peak
 rbd.Basis(rbd.compartments.whole(20_000, d=2), family={family!r}).descend(np.ones(20_000, np.float32), step=0)
 basis, g = rbd.Basis(rbd.compartments.whole({D}, d={d}), family={family!r}), np.ones({D}, np.float32)
 reset_peak()
-before = peak()
+print(peak(), flush=True)
 basis.descend(g, step=0)
-print((peak() - before) / 4 / {D})
+print(peak())
 """
 FIRST_STEP = """
 import numpy as np, rbd_ref as rbd
@@ -108,11 +109,11 @@ def timed(call: Callable[[], object]) -> Times:
     return Times(time.perf_counter() - wall, time.process_time() - processor)
 
 
-def best(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Times]:
-    """The best of three calls of each at least, and of as many as fit into `seconds`, taking turns after a warm-up."""
+def best(calls: Mapping[str, Callable[[], object]], seconds: float, least: int = 3) -> dict[str, Times]:
+    """The best of so many turns of each at least, and of as many as fit into `seconds`, after a warm-up."""
     found = {name: [timed(call)] for name, call in calls.items()}
     begin, turns = time.perf_counter(), 0
-    while turns < 3 or time.perf_counter() - begin < seconds:
+    while turns < least or time.perf_counter() - begin < seconds:
         turns += 1
         for name, call in calls.items():
             time.sleep(PAUSE)
@@ -143,7 +144,8 @@ def torch_descend(library: ModuleType, g: Vector, d: int) -> Vector:
 
 def descend(D: int, d: int, family: str) -> Callable[[], object]:
     """A step's `descend` as a call without arguments."""
-    basis, g = rbd.Basis(rbd.compartments.whole(D, d=d), family=family), pseudo_random(1, D)
+    basis = rbd.Basis(rbd.compartments.whole(D, d=d), family=family)
+    g = np.random.default_rng(1).standard_normal(D, dtype=np.float32)
     return lambda: basis.descend(g, step=0)
 
 
@@ -260,8 +262,22 @@ def run(code: str) -> str:
     return done.stdout
 
 
+def peak_vectors(family: str, D: int, d: int) -> float:
+    """Peak above g, in vectors of D to a hundredth; of what takes longer than PATIENCE only so far."""
+    code = [sys.executable, "-c", PEAK.format(family=family, D=D, d=d)]
+    status = "/proc/{}/status"
+    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            lines = process.communicate(timeout=PATIENCE if Path(status.format("self")).exists() else None)[0].split()
+        except subprocess.TimeoutExpired:
+            kilobytes = int(Path(status.format(process.pid)).read_text().split("VmHWM:")[1].split()[0])
+            process.kill()
+            lines = [*process.communicate()[0].split(), str(1024 * kilobytes)]
+    return round((int(lines[1]) - int(lines[0])) / 4 / D, 2)
+
+
 def memory_rows() -> list[Row]:
-    """Peak above g, in vectors of D to a hundredth, with 1,000 directions; the longest takes a minute or two."""
+    """What `descend` takes above g with 1,000 directions."""
     rows = []
     for family, D in (
         *(("normal", 10**e) for e in range(5, 9)),
@@ -269,7 +285,7 @@ def memory_rows() -> list[Row]:
         ("sparse", 10**8),
         ("srht", 10**8),
     ):
-        vectors = round(float(run(PEAK.format(family=family, D=D, d=1000))), 2)
+        vectors = peak_vectors(family, D, 1000)
         rows.append(Row(f"peak memory, {family}, D = {D:.0e}, d = 1,000", "", vectors, 3, "D", at_most=True))
     return rows
 
@@ -321,7 +337,7 @@ def show(rows: list[Row], times: Mapping[str, Times], before: Mapping[str, objec
 def main() -> None:
     """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=8.0, help="time for each comparison (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="time for each comparison (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     if torch is not None:

@@ -130,18 +130,40 @@ def parts(figures: Figures) -> str:
 
 
 def cores(figures: Figures) -> str:
-    """Milliseconds of one thread, and how much more several threads do, and several processes."""
+    """Milliseconds of one thread, how much more several threads do, and several processes; kernels alone, and Python's
+    microseconds around them."""
     rows = [
         [
             f"`{row['family']}`",
             f"D = {row['D']:,}, d = {row['d']:,}",
             short(row["milliseconds"]),
-            *(f"{row[n]:.2f} x" for n in ("threads", "processes")),
+            *(f"{row[name]:.2f} x" for name in ("threads", "processes", "kernel")),
+            short(row["around"]),
         ]
         for row in figures["rows"]
     ]
     n = figures["machine"]["threads"]
-    return table(["family", "", "one thread, ms", f"{n} threads", f"{n} processes"], rows)
+    heads = [f"{n} threads", f"{n} processes", f"{n} threads, kernel alone", "around it, microseconds"]
+    return table(["family", "", "one thread, ms", *heads], rows)
+
+
+def sleeping(figures: Figures) -> str:
+    """Microseconds of a kernel by how long its threads had nothing to do."""
+    found = figures["sleeping"]
+    names = {"idle": "nothing to do for", "kernel": "then the kernel takes"}
+    return table(
+        ["microseconds", *("" for _ in found)],
+        [[title, *(short(row[name]) for row in found)] for name, title in names.items()],
+    )
+
+
+def awake(figures: Figures) -> str:
+    """Mean milliseconds of a call by how long threads wait awake, alone and beside a busy process."""
+    found = {(row["family"], row["spins"], row["busy"]): short(row["milliseconds"]) for row in figures["awake"]}
+    families, spins = (list(dict.fromkeys(key[i] for key in found)) for i in (0, 1))
+    heads = [f"`{n}`, {'one busy process' if busy else 'alone'}" for busy in (False, True) for n in spins]
+    rows = [[f"`{name}`", *(found[name, n, busy] for busy in (False, True) for n in spins)] for name in families]
+    return table(["mean milliseconds", *heads], rows)
 
 
 def main(arguments: list[str]) -> int:
@@ -157,6 +179,8 @@ def main(arguments: list[str]) -> int:
             "instructions": instructions(figures_of("instructions")),
             "parts": parts(figures_of("parts")),
             "cores": cores(figures_of("cores")),
+            "sleeping": sleeping(figures_of("cores")),
+            "awake": awake(figures_of("cores")),
             "haswell": parts(figures_of("parts-avx2")),
         },
     }

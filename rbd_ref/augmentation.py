@@ -18,7 +18,7 @@ Then numbers, for training and evaluation alike, each operation rounded once to 
     least.
  4. Augmentation of `mnist`, `fashion-mnist`: + ((b >> 8) 2^-24 - 0.5) in float32, uniform in [-0.5, 0.5); not clipped.
 `digits` are not augmented.
-May import: numpy, _check, prng. Tests: tests/test_data.py.
+May import: numpy, _check, _jit, prng. Tests: tests/test_data.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref._check import member
-from rbd_ref.prng import Words, fold_in, stream_key, threefry2x32
+from rbd_ref._jit import kernel
+from rbd_ref.prng import Words, fold_in, stream_key, threefry
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -81,11 +82,14 @@ def epoch_key(seed: int, epoch: int) -> Words:
     return key
 
 
-def blocks(seed: int, epoch: int, positions: Positions) -> Words:
-    """The words (2, 2, count) of both blocks at these positions of the epoch: r and b, then c and what is unused."""
-    p = np.asarray(positions).astype(np.uint32)
-    counter = np.stack([np.tile(p, 2), np.repeat(np.arange(2, dtype=np.uint32), p.size)])
-    return threefry2x32(epoch_key(seed, epoch), counter).reshape(2, 2, -1)
+@kernel
+def blocks(k0: np.uint32, k1: np.uint32, positions: Positions) -> Words:
+    """The words (2, 2, count) of both blocks at these positions: r and b, then c and what is unused."""
+    words = np.empty((2, 2, positions.size), np.uint32)
+    for j in range(2):
+        for i in range(positions.size):
+            words[0, j, i], words[1, j, i] = threefry(k0, k1, np.uint32(positions[i]), np.uint32(j))
+    return words
 
 
 def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) -> Bytes:
@@ -106,7 +110,8 @@ def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Positi
     recipe = RECIPES[member("name", name, RECIPES)]
     if not recipe.pad:
         return network_input(name, images)
-    words = blocks(seed, epoch, positions)
+    k0, k1 = epoch_key(seed, epoch)
+    words = blocks(k0, k1, np.asarray(positions))
     corners, b = words[:, 0], words[0, 1]
     flipped = (b >> np.uint32(31) != 0) & recipe.flip
     result = network_input(name, crop(images, recipe.pad, corners, flipped))

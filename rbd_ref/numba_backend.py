@@ -63,10 +63,12 @@ class Running:
         self.threads = min(self.before, max(1, entries // GRAIN))
 
     def __enter__(self) -> None:
-        numba.set_num_threads(self.threads)
+        if self.threads != self.before:
+            numba.set_num_threads(self.threads)
 
     def __exit__(self, *_: object) -> None:
-        numba.set_num_threads(self.before)
+        if self.threads != self.before:
+            numba.set_num_threads(self.before)
 
 
 class NumbaBackend:

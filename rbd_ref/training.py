@@ -12,6 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -130,11 +131,12 @@ def look(replica: Replica, state: Any, method: Method, worker: int) -> Look:
 
 def gathered(replica: Replica, exchange: Exchange, t: int, method: Method, looks: dict[int, Look], stop: int) -> Any:
     """What all workers sent at step t, their losses last, and the greatest wish to stop."""
-    rows = [np.append(look.numbers, F32(look.loss)) for look in looks.values()]
-    mine = np.stack(rows) if rows else np.empty((0, method.length + 1), dtype=F32)
+    mine = np.empty((len(looks), method.length + 1), dtype=F32)
+    for row, found in zip(mine, looks.values(), strict=True):
+        row[:-1], row[-1] = found.numbers, found.loss
     numbers, stop = exchange.gather(mine, replica.config.workers, stop)
-    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
-    if bad.size:
+    if not np.isfinite(numbers).all():
+        bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
         loss = f"the loss of worker {bad[0]} is {numbers[bad[0], -1]:g}"
         raise diverged(replica, t, loss if not math.isfinite(numbers[bad[0], -1]) else f"{loss}, its gradient infinite")
     return numbers, stop
@@ -158,7 +160,7 @@ def advance(replica: Replica, exchange: Exchange, state: Any, stop: int, log: Lo
         after = after._replace(theta=exchange.keep(after.theta))
     log.journal(before.t, method, numbers)
     times.append(time.perf_counter())
-    return Taken(before, after, method, numbers, looks, stop, Times(*np.diff(times).tolist()))
+    return Taken(before, after, method, numbers, looks, stop, Times(*(end - begin for begin, end in pairwise(times))))
 
 
 def watched(replica: Replica, exchange: Exchange, log: Log, state: Any) -> Any:
