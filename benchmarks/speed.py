@@ -196,7 +196,7 @@ def thread_rows(seconds: float) -> list[Row]:
     rows, most = [], numba.get_num_threads()
     for family in ("normal", "rademacher", "sparse"):
         call = descend(101_770, 250, family)
-        times = best({"one": limited(1, call), "all": call}, seconds)
+        times = best({"one": limited(1, call), "all": call}, 2 * seconds)
         work = f"descend, {family}, D = 101,770, {most} threads"
         rows.append(ratio_row(work, "one thread", times["one"], times["all"], 0.95 * most))
     return rows
