@@ -61,7 +61,7 @@ class Clock:
 
     begins: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    again: Callable[[], None] = print  # the last kernel once more
+    again: Callable[[], None] = lambda: None  # the last kernel once more
 
     def around(self, kernel: Callable[..., None]) -> Callable[..., None]:
         """The kernel by the clock."""

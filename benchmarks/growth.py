@@ -2,8 +2,9 @@
 
     python benchmarks/growth.py --json benchmarks/growth.json --picture docs/cost.png
 
-Each cost is the best of several calls; what would take longer than some seconds is left out. An exponent is the slope
-of a line through the logarithms of the three largest sizes. Steps by ranks are those of benchmarks/communication.json.
+Each cost is the best of several calls, those of short ones at several times; what would take longer than some seconds
+is left out. An exponent is the slope of a line through the logarithms of the three largest sizes. Steps by ranks are
+those of benchmarks/communication.json.
 May import: numpy, matplotlib (the extra `plot`), the package, speed (this folder).
 """
 
@@ -27,6 +28,8 @@ DIMS = (10, 32, 100, 316, 1000, 3162, 10_000, 31_623, 100_000)
 SIZES = tuple(10**e for e in range(4, 9))
 FEW = 10  # directions where D grows
 LONGEST = 1.5  # seconds that a call may be expected to take
+SHORT = 0.4  # seconds of calls that are measured again,
+TIMES = 4  # so often in all
 COLOURS = dict(zip(FAMILIES, ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73", "#d55e00"), strict=True))
 
 
@@ -39,14 +42,27 @@ class Cost(NamedTuple):
     seconds: float
 
 
+def cost(family: str, D: int, d: int, before: float = math.inf) -> Cost:
+    """The best of some calls, and of what was found before."""
+    return Cost(family, D, d, min(before, best({"it": descend(D, d, family)}, 0, least=1)["it"].wall))
+
+
 def costs(family: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Cost]:
     """Of growing shapes, until the next would take too long if cost grew with D d."""
-    found: list[Cost] = []
+    last: Cost | None = None
     for D, d in shapes:
-        if found and family != "srht" and found[-1].seconds * D * d / found[-1].D / found[-1].d > LONGEST:
+        if last and family != "srht" and last.seconds * D * d / last.D / last.d > LONGEST:
             return
-        found.append(Cost(family, D, d, best({"it": descend(D, d, family)}, 0.2, least=2)["it"].wall))
-        yield found[-1]
+        last = cost(family, D, d)
+        yield last
+
+
+def measured(shapes: Sequence[tuple[int, int]]) -> list[Cost]:
+    """Of all families; short calls again and again, with all others between, as a machine is busy for a while."""
+    found = [each for family in FAMILIES for each in costs(family, shapes)]
+    for _ in range(TIMES - 1):
+        found = [cost(*each) if each.seconds < SHORT else each for each in found]
+    return found
 
 
 def exponent(rows: Sequence[Cost], along: str) -> float:
@@ -103,13 +119,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw cost against d there")
     options, before = parser.parse_args(), machine()
     sgd = best({"it": training_step("sgd", "srht", "numba")}, 3.0)["it"].wall
-    along_d: list[Cost] = []
-    along_D: list[Cost] = []
-    for family in FAMILIES:
-        grown = list(costs(family, [(AT, d) for d in DIMS])), list(costs(family, [(D, FEW) for D in SIZES]))
-        along_d, along_D = along_d + grown[0], along_D + grown[1]
-        for cost in (*grown[0], *grown[1]):
-            print(f"{family:20} D = {cost.D:>11,}  d = {cost.d:>7,}  {1e3 * cost.seconds:12.3f} ms", flush=True)
+    along_d, along_D = measured([(AT, d) for d in DIMS]), measured([(D, FEW) for D in SIZES])
+    for each in (*along_d, *along_D):
+        print(f"{each.family:20} D = {each.D:>11,}  d = {each.d:>7,}  {1e3 * each.seconds:12.3f} ms")
     keep(options.json, before, **report(along_d, along_D, sgd))
     if options.picture:
         draw(along_d, sgd, options.picture)
