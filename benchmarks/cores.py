@@ -61,13 +61,15 @@ class Clock:
 
     begins: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    again: Callable[[], None] = lambda: None  # the last kernel once more
+    keeps: bool = False
+    again: Callable[[], None] = lambda: None  # the last kernel once more, if it was to be kept with all its arrays
 
     def around(self, kernel: Callable[..., None]) -> Callable[..., None]:
         """The kernel by the clock."""
 
         def call(*arguments: Any) -> None:
-            self.again = partial(call, *arguments)
+            if self.keeps:
+                self.again, self.keeps = partial(call, *arguments), False
             self.begins.append(time.perf_counter())
             kernel(*arguments)
             self.ends.append(time.perf_counter())
@@ -102,6 +104,7 @@ def work(pipe: Connection) -> None:
         task, seconds = received
         call = limited(task.threads, calls[task[:3]])
         if task.pause is not None:
+            clock.keeps = True
             call()
             call = clock.again
         pipe.send(clock.timed(call, task.pause or 0.0, seconds))
