@@ -193,7 +193,7 @@ def shown(row: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12, help="turns of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options, before, threads, rows = parser.parse_args(), machine(), numba.get_num_threads(), []
     with workers(threads, SPINS[0]) as pipes:

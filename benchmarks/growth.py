@@ -28,8 +28,8 @@ DIMS = (10, 32, 100, 316, 1000, 3162, 10_000, 31_623, 100_000)
 SIZES = tuple(10**e for e in range(4, 9))
 FEW = 10  # directions where D grows
 LONGEST = 1.5  # seconds that a call may be expected to take
-SHORT = 0.4  # seconds of calls that are measured again,
-TIMES = 4  # so often in all
+SHORT = 0.2  # seconds of calls that are measured again,
+TIMES = 3  # so often in all
 COLOURS = dict(zip(FAMILIES, ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73", "#d55e00"), strict=True))
 
 

@@ -109,7 +109,9 @@ def timed(call: Callable[[], object]) -> Times:
     return Times(time.perf_counter() - wall, time.process_time() - processor)
 
 
-def best(calls: Mapping[str, Callable[[], object]], seconds: float, least: int = 3) -> dict[str, Times]:
+def best(
+    calls: Mapping[str, Callable[[], object]], seconds: float, least: int = 3, spell: float = SPELL
+) -> dict[str, Times]:
     """The best of so many turns of each at least, and of as many as fit into `seconds`, after a warm-up."""
     found = {name: [timed(call)] for name, call in calls.items()}
     begin, turns = time.perf_counter(), 0
@@ -118,7 +120,7 @@ def best(calls: Mapping[str, Callable[[], object]], seconds: float, least: int =
         for name, call in calls.items():
             time.sleep(PAUSE)
             shortest = min(found[name]).wall
-            found[name] += [timed(call) for _ in range(1 + min(100, int(SPELL / shortest)))]
+            found[name] += [timed(call) for _ in range(1 + min(100, int(spell / shortest)))]
     return {name: Times(*(min(column) for column in zip(*times[1:], strict=True))) for name, times in found.items()}
 
 
@@ -157,7 +159,7 @@ def shape_rows(D: int, d: int, seconds: float) -> tuple[list[Row], dict[str, Tim
     if torch is not None:
         library = torch
         calls["torch"] = lambda: torch_descend(library, g, d)
-    times, shape = best(calls, seconds), f"D = {D:,}, d = {d:,}"
+    times, shape = best(calls, seconds, spell=3 * SPELL), f"D = {D:,}, d = {d:,}"
     ours, normals = times["normal"], f"descend, normal, {shape}"
     rows = [ratio_row(normals, "NumPy's normals, two matmuls", times["NumPy"], ours, 12)]
     if torch is not None:
@@ -302,6 +304,18 @@ def start_row() -> Row:
     return Row("import rbd_ref and first step, second run", "", min(once() for _ in range(3)), 2, "s", at_most=True)
 
 
+def ticks() -> tuple[int, int]:
+    """Processor time that the host has given to others so far, and all; where the system does not say, none of one."""
+    try:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    except OSError:
+        return 0, 1
+    return fields[7], sum(fields)
+
+
+START = ticks()
+
+
 def machine() -> dict[str, object]:
     """What the figures hang on."""
     return {
@@ -318,10 +332,16 @@ def machine() -> dict[str, object]:
     }
 
 
+def stolen() -> float:
+    """Which part of the processor time since this was imported was others'."""
+    (before, start), (after, end) = START, ticks()
+    return (after - before) / max(end - start, 1)
+
+
 def keep(path: Path | None, before: Mapping[str, object], **figures: object) -> None:
     """Write figures with what they were measured on, if a file was asked for."""
     if path:
-        written = {"machine": before, "load after": os.getloadavg(), **figures}
+        written = {"machine": before, "load after": os.getloadavg(), "stolen": round(stolen(), 4), **figures}
         path.write_text(json.dumps(written, indent=1) + "\n")
 
 
@@ -330,6 +350,7 @@ def show(rows: list[Row], times: Mapping[str, Times], before: Mapping[str, objec
     print(f"{'':50} {'against':30} {'measured':>10} {'target':>10} {'':4} {'processor':>10}")
     print(*rows, sep="\n")
     print(f"\n{before['processor']}, {before['threads']} threads, load {before['load']} to {os.getloadavg()}")
+    print(f"{stolen():.1%} of the processor time was given to others by the host")
     for name, several in times.items():
         print(f"{name:44} {1e3 * several.wall:10.3f} ms {1e3 * several.processor:10.3f} ms of processor time")
 

@@ -68,7 +68,14 @@ def targets(figures: Figures, trainer: Figures) -> str:
     rows.append(
         ["the trainer's own part of a step, fc, d = 250", "the step", f"{own(trainer, 'normal'):.1%}", "at most 5 %"]
     )
-    return table(["", "against", "measured", "aimed at"], rows)
+    return table(["", "against", "measured", "aimed at"], rows) + quiet(figures)
+
+
+def quiet(figures: Figures) -> str:
+    """A sentence of what else the machine did."""
+    before, after = figures["machine"]["load"][0], figures["load after"][0]
+    taken = "" if not figures["stolen"] else f", and its host gave {figures['stolen']:.1%} of the time to others"
+    return f"\nThe machine's load was {before:.1f} before and {after:.1f} after{taken}.\n"
 
 
 def own(trainer: Figures, family: str) -> float:
