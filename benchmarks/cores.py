@@ -92,7 +92,7 @@ class Clock:
 
 
 def work(pipe: Connection) -> None:
-    """In a process of its own: the times of many calls, whenever asked for them."""
+    """In a process of its own, until it is ended: the times of many calls, whenever asked for them."""
     clock = Clock()
     for name in KERNELS:
         setattr(operations, name, clock.around(getattr(operations, name)))
@@ -100,8 +100,8 @@ def work(pipe: Connection) -> None:
     for call in calls.values():
         call()
     pipe.send("ready")
-    while received := pipe.recv():
-        task, seconds = received
+    while True:
+        task, seconds = pipe.recv()
         call = limited(task.threads, calls[task[:3]])
         if task.pause is not None:
             clock.keeps = True

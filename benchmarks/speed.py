@@ -34,6 +34,7 @@ from rbd_ref import backend as backends
 from rbd_ref import descent, networks
 from rbd_ref.backend import Backend
 from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.conformance.memory import peak
 from rbd_ref.descent import Settings
 from rbd_ref.distributions import FAMILIES, Vector
 
@@ -267,14 +268,13 @@ def run(code: str) -> str:
 def peak_vectors(family: str, D: int, d: int) -> float:
     """Peak above g, in vectors of D to a hundredth; of what takes longer than PATIENCE only so far."""
     code = [sys.executable, "-c", PEAK.format(family=family, D=D, d=d)]
-    status = "/proc/{}/status"
     with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
         try:
-            lines = process.communicate(timeout=PATIENCE if Path(status.format("self")).exists() else None)[0].split()
+            lines = process.communicate(timeout=PATIENCE if Path("/proc/self").exists() else None)[0].split()
         except subprocess.TimeoutExpired:
-            kilobytes = int(Path(status.format(process.pid)).read_text().split("VmHWM:")[1].split()[0])
+            highest = peak(process.pid)
             process.kill()
-            lines = [*process.communicate()[0].split(), str(1024 * kilobytes)]
+            lines = [*process.communicate()[0].split(), str(highest)]
     return round((int(lines[1]) - int(lines[0])) / 4 / D, 2)
 
 

@@ -29,7 +29,6 @@ from rbd_ref.logbook import Logbook
 from rbd_ref.numba_backend import NumbaBackend
 from rbd_ref.replica import Problem, Replica
 
-ALLOWED = 0.05  # of a step
 WARM_UP = 20  # steps
 PART = 4  # of MNIST's images one in so many
 spent: defaultdict[str, float] = defaultdict(float)

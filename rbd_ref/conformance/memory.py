@@ -20,10 +20,10 @@ def reset_peak() -> bool:
     return True
 
 
-def peak() -> int:
-    """The highest resident size in bytes since the start or the last reset."""
+def peak(process: int | str = "self") -> int:
+    """The highest resident size in bytes since the start or the last reset; where there is no /proc, only one's own."""
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path(f"/proc/{process}/status").read_text()
     except OSError:
         size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return size if sys.platform == "darwin" else size * 1024
