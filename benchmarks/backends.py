@@ -4,7 +4,6 @@
 
 The alternatives draw normals with the library's own generator in blocks of 50 directions and multiply twice. Times are
 the best of several; only ratios within one run mean anything.
-May import: numpy, the package, torch, jax, speed (this folder).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from speed import BLOCK, best
 import rbd_ref as rbd
 from rbd_ref import backend
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 D, DIMS = 101_770, 50
 BACKENDS = ("numba", "torch", "torch, compiled", "jax", "ipu")

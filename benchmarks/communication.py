@@ -7,7 +7,6 @@ SGD as it is usually done, with MPI's Allreduce. Then, where the machine allows 
 slow links (network.py), with the bytes that went over them counted by the switch.
 Times are the best of several, as the machine is never quiet; `core ms` is the processor time of all ranks together,
 which others on the machine disturb least. docs/scaling.md is made from the file that --json writes.
-May import: numpy, the package, network.
 """
 
 from __future__ import annotations
@@ -33,12 +32,14 @@ import network
 import numpy as np
 
 import rbd_ref as rbd
-from rbd_ref import descent, networks, training
+from rbd_ref._types import F32, Float32Array
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.descent import EMPTY, Settings, State, added
-from rbd_ref.distributions import F32, Vector
-from rbd_ref.exchange import find, share
-from rbd_ref.training import Silence, Times
+from rbd_ref.methods import descent
+from rbd_ref.methods.descent import EMPTY, Settings, State, added
+from rbd_ref.models import networks
+from rbd_ref.training import trainer as training
+from rbd_ref.training.communicator import find, share
+from rbd_ref.training.trainer import Silence, Times
 
 WORKERS, DIMS, BATCH, CLASSES, SHAPE = 16, 250, 32, 10, (28, 28, 1)
 RATE = 1e-3
@@ -87,11 +88,11 @@ class Noise:
         self.images = generator.standard_normal((workers, BATCH, *SHAPE), dtype=F32)
         self.labels = generator.integers(0, CLASSES, (workers, BATCH))
 
-    def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
+    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
         """Loss and gradient on the worker's batch."""
         return networks.loss_and_gradient(self.network, theta, self.images[worker], self.labels[worker])
 
-    def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
+    def loss(self, theta: Float32Array, t: int, worker: int, offspring: int | None) -> float:
         """The loss on it."""
         return networks.loss(self.network, theta, self.images[worker], self.labels[worker])
 
@@ -130,7 +131,7 @@ class Stage:
         self.state = State(theta - self.settings.eta * total, t + 1, EMPTY)
         return Times(*np.diff([*times, time.perf_counter()]).tolist())
 
-    def _reduce(self, exchange: Any, mine: Vector) -> Vector:
+    def _reduce(self, exchange: Any, mine: Float32Array) -> Float32Array:
         """MPI's sum."""
         if not hasattr(exchange, "comm"):
             return mine

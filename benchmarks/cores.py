@@ -5,7 +5,6 @@
 The processes show what the machine has to give: cores that share a clock, a cache or a host do not double the work
 either. What threads lack beyond that is their own, and is measured too: what Python does around a kernel, waking
 threads that sleep as they had nothing to do for a while, and what it would cost others to let them wait awake.
-May import: numpy, numba, the package, speed (this folder).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import numba
 import numpy as np
 from speed import SHAPES, descend, keep, limited, machine
 
-from rbd_ref import operations
+from rbd_ref.spec import operations
 
 FAMILIES = ("normal", "rademacher", "sparse", "srht")
 KERNELS = ("descend_together", "srht_apart", "srht_together")

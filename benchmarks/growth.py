@@ -5,7 +5,6 @@
 Each cost is the best of several calls, those of short ones at several times; what would take longer than some seconds
 is left out. An exponent is the slope of a line through the logarithms of the three largest sizes. Steps by ranks are
 those of benchmarks/communication.json.
-May import: numpy, matplotlib (the extra `plot`), the package, speed (this folder).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from speed import best, descend, keep, machine, training_step
 
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 RANKS = Path(__file__).with_name("communication.json")
 AT = 122_570  # elements where d grows: the paper's network of CIFAR-10

@@ -5,7 +5,6 @@
 Counted by valgrind's callgrind on kernels compiled for AVX2 (valgrind knows no AVX-512), one thread: those of a call
 with more directions, less those of a call with fewer, so that what a call costs by itself is apart. Two counts of the
 same sources differ by some hundredths of a percent. Needs valgrind with its headers, and a C compiler.
-May import: numpy, the package.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import numpy as np
 
 import rbd_ref as rbd
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 D, FEW, MANY = 101_770, 4, 24
 SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_NUM_THREADS": "1"}

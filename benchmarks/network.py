@@ -4,7 +4,6 @@ So MPI's ranks talk over real TCP and its time and traffic on slow links are see
 The switch is a process of this file: the kernel's own limits on rate and delay (tc) are not in every kernel, a tap
 device is. Frames come as the kernel hands them to a card that cuts them itself (up to 64 kB), and are counted and
 timed as that card would send them: each piece with its own headers. Needs Linux, root, `ip` and /dev/net/tun.
-May import: numpy, nothing of the package. Used by benchmarks/communication.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ idle threads of one would disturb the other, the same number of threads, and its
 is never quiet. The best of all rounds counts; only ratios within one run mean anything. `cpu ms` is the least processor
 time of a step on one thread, which others on the machine disturb less. Where PyTorch is missing it is left out.
 On a machine that others use, set OMP_WAIT_POLICY=passive: threads that wait in a loop take the time of those awaited.
-May import: numpy, the package, torch if there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from rbd_ref import networks
+from rbd_ref.models import networks
 
 CASES = (("cnn", (32, 32, 3)), ("cnn", (28, 28, 1)), ("fc", (32, 32, 3)), ("fc", (28, 28, 1)), ("resnet8", (32, 32, 3)))
 BATCH, CLASSES, RATE = 32, 10, np.float32(0.01)

@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from scipy.optimize import linprog
 
-from rbd_ref import distributions as rbd
-from rbd_ref.prng import Words, basis_keys
+from rbd_ref._types import Words
+from rbd_ref.spec import families as rbd
+from rbd_ref.spec.prng import basis_keys
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -6,7 +6,6 @@
 products, with its own square where that is needed; `add` its multiple added to the update. The last column is what is
 left of a whole `descend` in one thread. With NUMBA_CPU_NAME=haswell and NUMBA_CPU_FEATURES=+avx2 the kernels are those
 of a machine with AVX2.
-May import: numpy, numba, the package, speed (this folder).
 """
 
 from __future__ import annotations
@@ -20,12 +19,14 @@ import numba
 import numpy as np
 from speed import best, descend, keep, limited, machine
 
-from rbd_ref._jit import borrowed, kernel
+from rbd_ref._types import Float32Array, Words
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES, TILE, Family, KeyPair, Law, Vector, fill_words, parse_family
-from rbd_ref.numba_backend import aligned
-from rbd_ref.prng import Words
-from rbd_ref.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
+from rbd_ref.kernels._jit import borrowed, kernel
+from rbd_ref.kernels.backend import aligned
+from rbd_ref.kernels.families import FamilyCode, KeyPair, fill_words
+from rbd_ref.kernels.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
+from rbd_ref.spec.families import FAMILIES, Family, parse_family
+from rbd_ref.spec.operations import TILE
 
 TIMES, D, DIMS = 500, 24 * TILE, 250
 KEY = (np.uint32(1), np.uint32(2))
@@ -40,7 +41,7 @@ def words_only(key: KeyPair, blocks: int, scratch: Words) -> None:
 
 
 @kernel
-def hold_only(law: Law, key: KeyPair, length: int, scratch: Words, held: Words) -> None:
+def hold_only(law: FamilyCode, key: KeyPair, length: int, scratch: Words, held: Words) -> None:
     """A stretch, many times."""
     scratch, held = borrowed(scratch), borrowed(held)
     for i in range(TIMES):
@@ -48,7 +49,7 @@ def hold_only(law: Law, key: KeyPair, length: int, scratch: Words, held: Words) 
 
 
 @kernel
-def dot_only(law: Law, square: bool, held: Words, g: Vector, sums: Sums) -> None:
+def dot_only(law: FamilyCode, square: bool, held: Words, g: Float32Array, sums: Sums) -> None:
     """The inner products of a stretch, many times."""
     held, g, sums = borrowed(held), borrowed(g), borrowed(sums)
     for _ in range(TIMES):
@@ -56,7 +57,7 @@ def dot_only(law: Law, square: bool, held: Words, g: Vector, sums: Sums) -> None
 
 
 @kernel
-def add_only(law: Law, held: Words, u: Vector) -> None:
+def add_only(law: FamilyCode, held: Words, u: Float32Array) -> None:
     """A stretch added to an update, many times."""
     held, u = borrowed(held), borrowed(u)
     for _ in range(TIMES):

@@ -6,7 +6,6 @@ best time of each counts, as the machine is never quiet: only ratios within one 
 threads only where the load, which is printed and written too, leaves a core to each. The ratio of processor times, of
 all threads together, stands beside the ratio of times. It says who works less, whatever else is running, but only with
 OMP_WAIT_POLICY=passive in the environment: threads that wait for others spin otherwise, and that counts as work.
-May import: numpy, numba, the package, and torch where there is one.
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ import numpy as np
 
 import rbd_ref as rbd
 from rbd_ref import backend as backends
-from rbd_ref import descent, networks
+from rbd_ref._types import Float32Array
 from rbd_ref.backend import Backend
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.conformance.memory import peak
-from rbd_ref.descent import Settings
-from rbd_ref.distributions import FAMILIES, Vector
+from rbd_ref.methods import descent
+from rbd_ref.methods.descent import Settings
+from rbd_ref.models import networks
+from rbd_ref.spec.families import FAMILIES
 
 try:
     import torch as installed_torch
@@ -125,7 +126,7 @@ def best(
     return {name: Times(*(min(column) for column in zip(*times[1:], strict=True))) for name, times in found.items()}
 
 
-def numpy_descend(g: Vector, d: int, generator: np.random.Generator) -> Vector:
+def numpy_descend(g: Float32Array, d: int, generator: np.random.Generator) -> Float32Array:
     """Unit normal directions, drawn anew, a block at a time."""
     u = np.zeros_like(g)
     for first in range(0, d, BLOCK):
@@ -134,14 +135,14 @@ def numpy_descend(g: Vector, d: int, generator: np.random.Generator) -> Vector:
     return u
 
 
-def torch_descend(library: ModuleType, g: Vector, d: int) -> Vector:
+def torch_descend(library: ModuleType, g: Float32Array, d: int) -> Float32Array:
     """The same with torch, on its own threads."""
     gradient = library.from_numpy(g)
     u = library.zeros_like(gradient)
     for first in range(0, d, BLOCK):
         phi = library.randn(min(BLOCK, d - first), g.size)
         u += (phi @ gradient / library.linalg.vector_norm(phi, dim=1) ** 2) @ phi
-    result: Vector = u.numpy()
+    result: Float32Array = u.numpy()
     return result
 
 
@@ -220,7 +221,7 @@ class Noise:
         self.images = pseudo_random(1, BATCH * 3072).reshape(BATCH, 32, 32, 3)
         self.labels = np.arange(BATCH) % 10
 
-    def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
+    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
         """By the backend's own means, if it has some."""
         return networks.gradient_of(self.backend)(self.network, theta, self.images, self.labels)
 

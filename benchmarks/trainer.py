@@ -6,7 +6,6 @@ All but the gradient and `descend` is the trainer's own: batches and augmentatio
 metrics, evaluations, checkpoints. The images are noise of MNIST's size, a quarter as many for training and for
 evaluation: evaluations have the share of a step that they have with all, the checkpoint a larger one. Parts that are
 not timed by themselves are in `rest`.
-May import: numpy, the package, speed (this folder).
 """
 
 from __future__ import annotations
@@ -23,11 +22,15 @@ from typing import Any
 import numpy as np
 from speed import BATCH, keep, machine
 
-from rbd_ref import config, data, networks, runs, training
-from rbd_ref.exchange import Alone
-from rbd_ref.logbook import Logbook
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.replica import Problem, Replica
+from rbd_ref.data import datasets as data
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.models import networks
+from rbd_ref.runs import config
+from rbd_ref.runs import folder as runs
+from rbd_ref.training import trainer as training
+from rbd_ref.training.communicator import Alone
+from rbd_ref.training.experiment import Problem, Replica
+from rbd_ref.training.logbook import Logbook
 
 WARM_UP = 20  # steps
 PART = 4  # of MNIST's images one in so many

@@ -14,7 +14,7 @@ from typing import Any
 from pages import put, table
 
 from rbd_ref.backend import LEVELS
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 PAGE = Path(__file__).with_name("backends.md")
 Report = dict[str, Any]

@@ -1,7 +1,4 @@
-"""Tables in the pages that programs write: each stands between <!-- its name --> and <!-- end -->.
-
-May import: the standard library only.
-"""
+"""Tables in the pages that programs write: each stands between <!-- its name --> and <!-- end -->."""
 
 from __future__ import annotations
 

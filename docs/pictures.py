@@ -1,7 +1,4 @@
-"""The pictures of the README and of docs/: `make docs` draws them again.
-
-May import: numpy, matplotlib (the extra `plot`), the package. tests/test_documents.py checks that they are there.
-"""
+"""The pictures of the README and of docs/: `make docs` draws them again."""
 
 from __future__ import annotations
 
@@ -15,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import rbd_ref as rbd
-from rbd_ref import runs, train
+from rbd_ref import train
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.runs import folder as runs
+from rbd_ref.spec.families import FAMILIES
 
 HERE = Path(__file__).parent
 INK, PALE, ACCENT, SECOND = "#1d2733", "#eef2f6", "#0b6e99", "#d1495b"

@@ -4,7 +4,6 @@
 
 Run it after benchmarks/communication.py: it writes the tables between the marks of the page again, so that no number in
 them is copied by hand.
-May import: numpy, matplotlib (the extra `plot`), pages, pictures (this folder).
 """
 
 from __future__ import annotations

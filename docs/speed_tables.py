@@ -1,9 +1,8 @@
 """The tables of measured speed in the README and in docs/, from what `make bench` leaves in benchmarks/*.json.
 
-    python docs/speed_tables.py            writes them into the pages
-    python docs/speed_tables.py --check    fails where a page says something else
+python docs/speed_tables.py            writes them into the pages
+python docs/speed_tables.py --check    fails where a page says something else
 
-May import: pages (this folder), rbd_ref.distributions.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from pages import put, table
 
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -4,8 +4,8 @@ Directions are pure functions of (seed, step, worker, compartment, direction, el
 backend: see docs/specification.md. Start with `Basis` and `compartments`.
 """
 
-from rbd_ref import compartments, prng
-from rbd_ref.bases import Basis
+from rbd_ref.basis import Basis
+from rbd_ref.spec import compartments, prng
 
 __version__ = "0.1.0"
 __all__ = ["Basis", "__version__", "compartments", "prng"]

@@ -1,6 +1,6 @@
 """Checks of what callers hand in: each mistake becomes one sentence of what is wrong, what was expected, what to do.
 
-May import: numpy only. Tests: tests/test_bases.py, tests/test_compartments.py.
+Tests: tests/test_basis.py, tests/test_compartments.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-WORD = 2**32
-DOUBLE_WORD = 2**64
-BLOCK = 2**16
+from rbd_ref._types import Float32Array
+
+BLOCK = 2**16  # numbers that are looked at together, so that a check takes little memory
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
@@ -44,7 +44,7 @@ def member(name: str, value: Any, known: Iterable[str]) -> str:
     return value
 
 
-def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
+def vector(name: str, value: Any, length: int) -> Float32Array:
     """`value` as a contiguous float32 vector of `length` finite numbers."""
     array = np.asarray(value)
     if array.dtype != np.float32:
@@ -55,7 +55,7 @@ def vector(name: str, value: Any, length: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(array)
 
 
-def narrowed(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+def narrowed(name: str, array: NDArray[Any]) -> Float32Array:
     """Other floats as float32, infinite where they are too large."""
     if not np.issubdtype(array.dtype, np.floating):
         raise TypeError(f"{name} has dtype {array.dtype}, expected a floating type: convert it with astype(np.float32)")
@@ -63,7 +63,7 @@ def narrowed(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
         return array.astype(np.float32)
 
 
-def finite(name: str, array: NDArray[np.float32]) -> None:
+def finite(name: str, array: Float32Array) -> None:
     """Refuse NaN and infinity, naming the first place; looked for block by block, in little memory."""
     for first in range(0, array.size, BLOCK):
         if not np.isfinite(array[first : first + BLOCK]).all():

@@ -1,8 +1,9 @@
 """What a backend is: the protocol it satisfies, what it declares, and how it is found by name.
 
-A backend is a class in the entry-point group `rbd_ref.backends`. It computes what docs/specification.md says, on
-whatever device it likes; arguments and results at this boundary are NumPy arrays.
-May import: numpy, operations. Tests: tests/test_backend.py.
+A backend computes what docs/specification.md says, on whatever device it likes; arguments and results at this boundary
+are NumPy arrays. `numpy` (the definition) and `numba` are in this package; any other is a class in the entry-point
+group `rbd_ref.backends`.
+Tests: tests/test_backend.py.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol, cast
 
 from rbd_ref._check import member
-from rbd_ref.distributions import FAMILIES, Vector
-from rbd_ref.operations import NORMALIZATIONS, Draw
-from rbd_ref.prng import Words
+from rbd_ref._types import Float32Array, Words
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw
 
 GROUP = "rbd_ref.backends"
+# The package's own need no entry point, so they are found in a clone that nobody installed, too.
+OWN = {"numpy": "rbd_ref.numpy_backend:NumpyBackend", "numba": "rbd_ref.kernels.backend:NumbaBackend"}
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5")
 PARTS = ("name", "capabilities", "words", "directions", "project", "reconstruct", "descend", "set_threads")
 
@@ -59,16 +62,16 @@ class Backend(Protocol):
     def words(self, key: Words, counter: Words) -> Words:
         """threefry2x32(key (2,), counter (2, n)) as uint32 (2, n)."""
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Rows of phi as float32 (len(indices), D), zero outside their compartment."""
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i as float32 (d,)."""
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """u = sum_i a_i phi_i as float32 (D,), bit for bit."""
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """(a, u) with the bits of a = project(g) and u = reconstruct(a)."""
 
     def set_threads(self, n: int) -> int:
@@ -76,7 +79,8 @@ class Backend(Protocol):
 
 
 def _entries() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    own = [EntryPoint(name, value, GROUP) for name, value in OWN.items()]
+    return {point.name: point for point in (*entry_points(group=GROUP), *own)}
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 """The command `python -m rbd_ref.replay RUN`: the weights of any step of a run, from what was sent, to the bit.
 
-May import: config, files, journal, replica, runs, training (states). Tests: tests/test_replay.py.
+Tests: tests/test_replay.py.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rbd_ref import runs
-from rbd_ref.config import Config
-from rbd_ref.datasets import DataError
-from rbd_ref.files import RunError
-from rbd_ref.logbook import stderr
-from rbd_ref.replica import Replica
-from rbd_ref.runs import Run
+from rbd_ref.data.errors import DataError
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.config import Config
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.experiment import Replica
+from rbd_ref.training.logbook import stderr
 
 DESCRIPTION = """\
 Rebuild the weights of any step of a run from its journal, or verify a whole run.

@@ -1,6 +1,6 @@
 """The command `python -m rbd_ref.train`: flags, files and presets to a configuration, and the run of it.
 
-May import: config, exchange, files, logbook, presets, replica, runs, training. Tests: tests/test_train.py.
+Tests: tests/test_train.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import rbd_ref
-from rbd_ref import config as configs
-from rbd_ref import presets, runs
-from rbd_ref.config import Config
-from rbd_ref.datasets import DataError
-from rbd_ref.exchange import Exchange, RanksLost, find
-from rbd_ref.files import RunError, SharedError
-from rbd_ref.logbook import Logbook, stderr
-from rbd_ref.replica import Replica
-from rbd_ref.runs import Run
-from rbd_ref.training import Log, Silence, Stopped, resumed, train
+from rbd_ref.data.errors import DataError
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs import presets
+from rbd_ref.runs.config import Config
+from rbd_ref.runs.files import RunError, SharedError
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.communicator import Exchange, RanksLost, find
+from rbd_ref.training.experiment import Replica
+from rbd_ref.training.logbook import Logbook, stderr
+from rbd_ref.training.trainer import Log, Silence, Stopped, resumed, train
 
 T = TypeVar("T")
 PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there

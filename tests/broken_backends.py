@@ -1,6 +1,6 @@
 """Backends that are wrong, one realistic mistake each: what the conformance suite must find, and at which level.
 
-Each is `PlainBackend` with one or two steps replaced. Many declare only a family and a normalisation in which their
+Each is `NumpyBackend` with one or two steps replaced. Many declare only a family and a normalisation in which their
 mistake shows, which keeps the checks before that few. `MUTANTS` lists them all; tests/test_broken_backends.py feeds
 them to the suite.
 """
@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from plain_backend import Integers, Part, PlainBackend
+from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.compartments import Plan
-from rbd_ref.distributions import (
+from rbd_ref.models.networks import Network, loss_and_gradient
+from rbd_ref.numpy_backend import Integers, NumpyBackend, Part
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import (
     C1,
     C2,
     C3,
-    F32,
     HALF,
     LARGEST,
     ONE,
@@ -38,12 +39,10 @@ from rbd_ref.distributions import (
     STEP_24,
     TWO,
     TWO_LN_2,
-    Vector,
 )
-from rbd_ref.hadamard import ROW_COUNTER, padded
-from rbd_ref.networks import Network, loss_and_gradient
-from rbd_ref.operations import LEAST_COEFFICIENT, Draw
-from rbd_ref.prng import PARITY, ROTATIONS, STREAMS, Words, root_key, threefry2x32
+from rbd_ref.spec.hadamard import ROW_COUNTER, padded
+from rbd_ref.spec.operations import LEAST_COEFFICIENT, Draw
+from rbd_ref.spec.prng import PARITY, ROTATIONS, STREAMS, root_key, threefry2x32
 
 MUTANTS: list[type[Broken]] = []
 SIGNS = Capabilities(families=("rademacher",), normalizations=("unit",))
@@ -54,7 +53,7 @@ SRHT = Capabilities(families=("srht",), normalizations=("unit",))
 TILE = 4096
 
 
-class Broken(PlainBackend):
+class Broken(NumpyBackend):
     """What all of them share; a subclass with a `bug` is listed."""
 
     fails_at: ClassVar[str]
@@ -66,12 +65,12 @@ class Broken(PlainBackend):
             MUTANTS.append(cls)
 
 
-def fused(x: Any, y: Any, z: Any) -> Vector:
+def fused(x: Any, y: Any, z: Any) -> Float32Array:
     """x y + z rounded once to float32, as a fused multiply-add does: the product is exact in float64."""
     return np.asarray(np.multiply(x, y, dtype=np.float64) + z).astype(F32)
 
 
-def to_11_bits(x: Vector) -> Vector:
+def to_11_bits(x: Float32Array) -> Float32Array:
     """float32 with a significand of 11 bits, as matrix units round their inputs."""
     return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(F32)
 
@@ -251,7 +250,7 @@ class DirectionsOfThePlan(Broken):
     fails_at = "L1"
     bug = "Directions are counted over the whole plan instead of within the compartment."
 
-    def row(self, part: Part, i: int) -> Vector:
+    def row(self, part: Part, i: int) -> Float32Array:
         return super().row(part, i if part.structured else part.coefficients.start + i)
 
 
@@ -285,7 +284,7 @@ class TilesStartAnew(Broken):
     fails_at = "L1"
     bug = "The number of a block starts again from zero in each tile of 4096 elements."
 
-    def row(self, part: Part, i: int) -> Vector:
+    def row(self, part: Part, i: int) -> Float32Array:
         if part.structured or part.draw.family.name == "sparse":
             return super().row(part, i)
         tile = Part(part.draw, part.key, slice(0, min(TILE, part.size)), part.coefficients)
@@ -306,9 +305,9 @@ class RowsByFamilyForgotten(Broken):
     bug = "A cache of directions is asked by seed, step, worker, compartment and number, but not by family."
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], Vector] = {}
+        self.known: dict[tuple[object, ...], Float32Array] = {}
 
-    def row(self, part: Part, i: int) -> Vector:
+    def row(self, part: Part, i: int) -> Float32Array:
         address = (part.draw.seed, part.draw.step, part.draw.worker, part.elements.start, part.size, i)
         if address not in self.known:
             self.known[address] = super().row(part, i)
@@ -323,7 +322,7 @@ class PlanByItsTotals(Broken):
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], Plan] = {}
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         plan = self.known.setdefault((draw.plan.D, draw.plan.d), draw.plan)
         return super().directions(replace(draw, plan=plan), indices)
 
@@ -336,10 +335,10 @@ class BoxMuller(Broken):
 
     capabilities = NORMAL
 
-    def multiply_add(self, x: Any, y: Any, z: Any) -> Vector:
+    def multiply_add(self, x: Any, y: Any, z: Any) -> Float32Array:
         return x * y + z
 
-    def angle(self, f: Vector) -> tuple[Vector, Vector]:
+    def angle(self, f: Float32Array) -> tuple[Float32Array, Float32Array]:
         """Sine and cosine of pi/4 f."""
         w, fma = f * f, self.multiply_add
         return fma(fma(S2, w, S1), w, S0) * f, fma(fma(fma(C3, w, C2), w, C1), w, ONE)
@@ -347,7 +346,7 @@ class BoxMuller(Broken):
     def clamp(self, v: Words) -> Words:
         return np.minimum(v, LARGEST)
 
-    def minus_two_log(self, v: Vector) -> Vector:
+    def minus_two_log(self, v: Float32Array) -> Float32Array:
         """-2 ln(v 2^-31)."""
         mantissa, exponent = np.frexp(v)
         low, fma = mantissa < F32(2 / 3), self.multiply_add
@@ -355,10 +354,10 @@ class BoxMuller(Broken):
         q = fma(fma(fma(fma(fma(Q5, z, Q4), z, Q3), z, Q2), z, Q1), z, Q0)
         return fma(q, z, (31 - np.where(low, exponent - 1, exponent)).astype(F32) * TWO_LN_2)
 
-    def root(self, x: Vector) -> Vector:
+    def root(self, x: Float32Array) -> Float32Array:
         return np.sqrt(x)
 
-    def normal(self, x: Words) -> Vector:
+    def normal(self, x: Words) -> Float32Array:
         sine, cosine = self.angle((2 * (x[1] >> 8 & 0x3FFFFF) + 1).astype(F32) * STEP_22 - ONE)
         r = self.root(self.minus_two_log(self.clamp(x[0] >> 1 | 1).astype(np.int32).astype(F32)))
         a, b = r * np.where(x[1] >> 31 == 1, -cosine, cosine), r * sine
@@ -370,7 +369,7 @@ class FusedPolynomials(BoxMuller):
     fails_at = "L1"
     bug = "The compiler fuses multiplication and addition in the polynomials of Box-Muller."
 
-    def multiply_add(self, x: Any, y: Any, z: Any) -> Vector:
+    def multiply_add(self, x: Any, y: Any, z: Any) -> Float32Array:
         return fused(x, y, z)
 
 
@@ -378,7 +377,7 @@ class FusedLast(BoxMuller):
     fails_at = "L1"
     bug = "The compiler fuses only the last multiplication and addition of the logarithm."
 
-    def minus_two_log(self, v: Vector) -> Vector:
+    def minus_two_log(self, v: Float32Array) -> Float32Array:
         mantissa, exponent = np.frexp(v)
         low = mantissa < F32(2 / 3)
         z = np.where(low, TWO * mantissa, mantissa) - ONE
@@ -390,7 +389,7 @@ class LibraryLogarithm(BoxMuller):
     fails_at = "L1"
     bug = "The logarithm is the library's, rounded from float64."
 
-    def minus_two_log(self, v: Vector) -> Vector:
+    def minus_two_log(self, v: Float32Array) -> Float32Array:
         return (-2 * np.log(v.astype(np.float64) * 2.0**-31)).astype(F32)
 
 
@@ -398,7 +397,7 @@ class LibrarySine(BoxMuller):
     fails_at = "L1"
     bug = "Sine and cosine are the library's, rounded from float64."
 
-    def angle(self, f: Vector) -> tuple[Vector, Vector]:
+    def angle(self, f: Float32Array) -> tuple[Float32Array, Float32Array]:
         angle = np.pi / 4 * f.astype(np.float64)
         return np.sin(angle).astype(F32), np.cos(angle).astype(F32)
 
@@ -407,7 +406,7 @@ class ReciprocalRoot(BoxMuller):
     fails_at = "L1"
     bug = "The square root of x is x times a rounded 1 / sqrt(x)."
 
-    def root(self, x: Vector) -> Vector:
+    def root(self, x: Float32Array) -> Float32Array:
         return x * (ONE / np.sqrt(x))
 
 
@@ -424,7 +423,7 @@ class SwappedPair(Broken):
     bug = "Elements 2p and 2p + 1 are exchanged."
     capabilities = NORMAL
 
-    def normal(self, x: Words) -> Vector:
+    def normal(self, x: Words) -> Float32Array:
         return super().normal(x)[::-1]
 
 
@@ -441,7 +440,7 @@ class HighBitFirst(Broken):
     bug = "The bits of a word are taken from the highest down."
     capabilities = SIGNS
 
-    def signs(self, part: Part, i: int) -> Vector:
+    def signs(self, part: Part, i: int) -> Float32Array:
         x = self.interleave(self.blocks(part, i, -(-part.size // 64)))
         places = np.arange(31, -1, -1, dtype=np.uint32)
         return ONE - TWO * (x[:, None] >> places & 1).reshape(-1)[: part.size].astype(F32)
@@ -452,7 +451,7 @@ class SignsNegated(Broken):
     bug = "A bit that is set means +1."
     capabilities = SIGNS
 
-    def signs(self, part: Part, i: int) -> Vector:
+    def signs(self, part: Part, i: int) -> Float32Array:
         return -super().signs(part, i)
 
 
@@ -461,7 +460,7 @@ class NoHalfStep(Broken):
     bug = "Uniform entries are (x >> 8) 2^-23 - 1, without the half step that makes them symmetric."
     capabilities = Capabilities(families=("uniform",))
 
-    def uniform(self, x: Words) -> Vector:
+    def uniform(self, x: Words) -> Float32Array:
         return (x >> 8).astype(F32) * STEP_23 - ONE
 
 
@@ -470,7 +469,7 @@ class UniformOf32Bits(Broken):
     bug = "Uniform entries come from all 32 bits of a word, rounded."
     capabilities = Capabilities(families=("uniform",))
 
-    def uniform(self, x: Words) -> Vector:
+    def uniform(self, x: Words) -> Float32Array:
         return ((x.astype(np.float64) + 0.5) * 2.0**-31 - 1).astype(F32)
 
 
@@ -479,7 +478,7 @@ class ZeroMean(Broken):
     bug = "The entries of bernoulli-graphcore are made to have mean zero: 1/2 and -1/2."
     capabilities = BERNOULLI
 
-    def shift(self, signs: Vector) -> Vector:
+    def shift(self, signs: Float32Array) -> Float32Array:
         return signs * HALF
 
 
@@ -544,7 +543,7 @@ class WindowOf100(Broken):
     bug = "The window is always 100, whatever the family says."
     capabilities = SPARSE
 
-    def sparse(self, part: Part, i: int, window: int) -> Vector:
+    def sparse(self, part: Part, i: int, window: int) -> Float32Array:
         return super().sparse(part, i, 100)
 
 
@@ -553,7 +552,7 @@ class NegativeZeros(Broken):
     bug = "Sparse directions are signs times a mask, which leaves -0 between the entries."
     capabilities = SPARSE
 
-    def sparse(self, part: Part, i: int, window: int) -> Vector:
+    def sparse(self, part: Part, i: int, window: int) -> Float32Array:
         phi = super().sparse(part, i, window)
         return np.where(phi == 0, np.copysign(F32(0), self.signs(part, i)), phi)
 
@@ -604,7 +603,7 @@ class UnitLength(Broken):
     fails_at = "L1"
     bug = "Directions are returned with length one."
 
-    def row(self, part: Part, i: int) -> Vector:
+    def row(self, part: Part, i: int) -> Float32Array:
         phi = super().row(part, i)
         return phi / F32(np.linalg.norm(phi))
 
@@ -623,9 +622,9 @@ class DirectionsBuffer(Broken):
     capabilities = SIGNS
 
     def __init__(self) -> None:
-        self.buffers: dict[tuple[int, ...], Vector] = {}
+        self.buffers: dict[tuple[int, ...], Float32Array] = {}
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         phi = super().directions(draw, indices)
         buffer = self.buffers.setdefault(phi.shape, np.empty_like(phi))
         buffer[:] = phi
@@ -640,7 +639,7 @@ class TwoPasses(Broken):
 
     capabilities = BERNOULLI
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         self.measure(part, g, a)
         self.rebuild(part, a, u)
 
@@ -650,7 +649,7 @@ class FusedUpdate(Broken):
     bug = "Multiplication and addition are fused in reconstruct."
     capabilities = BERNOULLI
 
-    def add(self, a: np.float32, phi: Vector, u: Vector) -> None:
+    def add(self, a: np.float32, phi: Float32Array, u: Float32Array) -> None:
         u[:] = fused(a, phi, u)
 
 
@@ -658,7 +657,7 @@ class Float64Update(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct adds up in float64 and rounds once at the end."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         total = np.zeros(part.size)
         for a_i, phi in zip(a, self.each(part), strict=True):
             total += np.multiply(a_i, phi, dtype=np.float64)
@@ -669,7 +668,7 @@ class ReversedUpdate(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct adds the last direction first."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         for i in reversed(range(part.d)):
             self.add(a[i], self.row(part, i), u)
 
@@ -678,7 +677,7 @@ class MatrixProductUpdate(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct takes eight directions at a time and leaves their sum to a matrix product."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         for first in range(0, part.d, 8):
             chosen = range(first, min(first + 8, part.d))
             u += a[chosen.start : chosen.stop] @ np.stack([self.row(part, i) for i in chosen])
@@ -688,10 +687,10 @@ class PairwiseUpdate(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct adds halves of the directions, then the halves' sums."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         u += self.total(part, a, 0, part.d)
 
-    def total(self, part: Part, a: Vector, first: int, stop: int) -> Vector:
+    def total(self, part: Part, a: Float32Array, first: int, stop: int) -> Float32Array:
         if stop - first == 1:
             return a[first] * self.row(part, first)
         middle = (first + stop) // 2
@@ -702,7 +701,7 @@ class CompensatedUpdate(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct carries the rounding error of each sum along (Kahan)."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         error = np.zeros_like(u)
         for a_i, phi in zip(a, self.each(part), strict=True):
             term = a_i * phi - error
@@ -716,7 +715,7 @@ class StartsWithFirstProduct(TwoPasses):
     bug = "The first product is written to the update instead of added to zero, which leaves -0."
     capabilities = SPARSE
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         for i, phi in enumerate(self.each(part)):
             if i == 0:
                 u[:] = a[0] * phi
@@ -728,7 +727,7 @@ class UpdateEndsEarly(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct's grid ends at 65,536 elements of a compartment; what lies behind stays zero."
 
-    def add(self, a: np.float32, phi: Vector, u: Vector) -> None:
+    def add(self, a: np.float32, phi: Float32Array, u: Float32Array) -> None:
         super().add(a, phi[: 2**16], u[: 2**16])
 
 
@@ -736,7 +735,7 @@ class UpdateDirectionInAByte(TwoPasses):
     fails_at = "L2"
     bug = "Reconstruct, unlike directions, keeps the number of a direction in eight bits."
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         for i in range(part.d):
             self.add(a[i], self.row(part, i % 256), u)
 
@@ -746,7 +745,7 @@ class SrhtBySums(TwoPasses):
     bug = "Reconstruct of srht adds direction after direction instead of by the transform."
     capabilities = SRHT
 
-    def synthesise(self, part: Part, a: Vector) -> Vector:
+    def synthesise(self, part: Part, a: Float32Array) -> Float32Array:
         u = np.zeros(part.size, dtype=F32)
         for a_i, phi in zip(a, self.each(part), strict=True):
             self.add(a_i, phi, u)
@@ -758,7 +757,7 @@ class LevelsDescending(Broken):
     bug = "The transform's levels go down from h = n / 2 to 1."
     capabilities = SRHT
 
-    def transform(self, x: Vector) -> Vector:
+    def transform(self, x: Float32Array) -> Float32Array:
         y, h = x.astype(F32), x.size // 2
         while h > 0:
             pair = y.reshape(-1, 2, h)
@@ -772,7 +771,7 @@ class OrthonormalTransform(Broken):
     bug = "The transform is divided by sqrt(n), as libraries do that make it orthonormal."
     capabilities = SRHT
 
-    def transform(self, x: Vector) -> Vector:
+    def transform(self, x: Float32Array) -> Float32Array:
         return super().transform(x) / F32(np.sqrt(x.size))
 
 
@@ -781,7 +780,7 @@ class SrhtZerosNegative(Broken):
     bug = "The update of srht is the signs times the transform, which leaves -0 where that is zero."
     capabilities = SRHT
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         if part.structured:
             u[:] = self.synthesise(part, a)
         else:
@@ -796,7 +795,7 @@ class NormForgotten(Broken):
     bug = "Project returns the inner product itself under `unit`."
     capabilities = SIGNS
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         return 1.0 if part.draw.normalize == "unit" else super().divisor(part, phi)
 
 
@@ -805,7 +804,7 @@ class DividedOnce(Broken):
     bug = "Project divides by |phi| only once under `unit`."
     capabilities = SIGNS
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         square = super().divisor(part, phi)
         return float(np.sqrt(square)) if part.draw.normalize == "unit" else square
 
@@ -815,7 +814,7 @@ class ExpectedForUnit(Broken):
     bug = "Project divides by the expected |phi|^2 under `unit`."
     capabilities = BERNOULLI
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         if part.draw.normalize == "unit":
             return part.draw.family.expected_square(part.size)
         return super().divisor(part, phi)
@@ -826,7 +825,7 @@ class NormOfTheFirst(Broken):
     bug = "Project divides by the |phi|^2 of a compartment's first direction under `unit`."
     capabilities = BERNOULLI
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         return super().divisor(part, self.row(part, 0))
 
 
@@ -835,7 +834,7 @@ class UnitForExpected(Broken):
     bug = "Project divides by the direction's own |phi|^2 under `expected`."
     capabilities = Capabilities(families=("bernoulli-graphcore",), normalizations=("expected",))
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         return self.inner(phi, phi) if part.draw.normalize == "expected" else super().divisor(part, phi)
 
 
@@ -844,7 +843,7 @@ class FractionOfAWindow(Broken):
     bug = "The expected |phi|^2 of a sparse direction is size / window, but its windows are that rounded up."
     capabilities = Capabilities(families=("sparse",), normalizations=("expected",))
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         if part.draw.normalize == "expected" and part.draw.family.window:
             return part.size / part.draw.family.window
         return super().divisor(part, phi)
@@ -855,7 +854,7 @@ class GraphcoreByCompartment(Broken):
     bug = "Graphcore's divisor is the compartment's size instead of D."
     capabilities = Capabilities(families=("rademacher",), normalizations=("graphcore",))
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         return float(part.size) if part.draw.normalize == "graphcore" else super().divisor(part, phi)
 
 
@@ -864,7 +863,7 @@ class RoundedTo11Bits(Broken):
     bug = "Project leaves its products to matrix units, which round the directions and the gradient to 11 bits."
     capabilities = BERNOULLI
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         return super().inner(to_11_bits(x), to_11_bits(y))
 
 
@@ -873,7 +872,7 @@ class HalfPrecisionGradient(Broken):
     bug = "Project takes the gradient in float16."
     capabilities = SIGNS
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         return super().inner(x, y.astype(np.float16).astype(F32))
 
 
@@ -882,7 +881,7 @@ class RunningSum(Broken):
     bug = "Project adds up in one float32 number, which misses the tolerance on a long vector along a direction."
     capabilities = Capabilities(families=("normal",), normalizations=("none",))
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         return float(np.add.accumulate(x * y)[-1])
 
 
@@ -891,7 +890,7 @@ class SumEndsEarly(Broken):
     bug = "Project's grid ends at 65,536 elements of a compartment; what lies behind is not summed."
     capabilities = SIGNS
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         return super().inner(x[: 2**16], y[: 2**16])
 
 
@@ -900,12 +899,12 @@ class ProjectTilesStartAnew(Broken):
     bug = "Project, unlike directions, makes the first tile of 4096 elements of a direction again for every tile."
     capabilities = SIGNS
 
-    def measure(self, part: Part, g: Vector, a: Vector) -> None:
+    def measure(self, part: Part, g: Float32Array, a: Float32Array) -> None:
         for i, phi in enumerate(self.each(part)):
             repeated = np.resize(phi[:TILE], part.size)
             a[i] = self.coefficient(self.inner(repeated, g), self.divisor(part, repeated))
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         a = self.project(draw, g)
         return a, self.reconstruct(draw, a)
 
@@ -915,12 +914,12 @@ class ProjectDirectionInAByte(Broken):
     bug = "Project, unlike directions, keeps the number of a direction in eight bits."
     capabilities = SIGNS
 
-    def measure(self, part: Part, g: Vector, a: Vector) -> None:
+    def measure(self, part: Part, g: Float32Array, a: Float32Array) -> None:
         for i in range(part.d):
             phi = self.row(part, i % 256)
             a[i] = self.coefficient(self.inner(phi, g), self.divisor(part, phi))
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         a = self.project(draw, g)
         return a, self.reconstruct(draw, a)
 
@@ -930,7 +929,7 @@ class Float64Coefficients(Broken):
     bug = "Coefficients are returned in float64."
     capabilities = SIGNS
 
-    def project(self, draw: Draw, g: Vector) -> Any:
+    def project(self, draw: Draw, g: Float32Array) -> Any:
         return super().project(draw, g).astype(np.float64)
 
 
@@ -939,7 +938,7 @@ class ThreadSums(Broken):
     bug = "Each thread adds up its part of an inner product in float32, so that the bits depend on their number."
     capabilities = SIGNS
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         shares = np.array_split(x * y, min(self.threads, 64))
         return float(np.sum([np.sum(share, dtype=F32) for share in shares], dtype=F32))
 
@@ -950,7 +949,7 @@ class OtherOrderEachTime(Broken):
     capabilities = SIGNS
     calls = 0
 
-    def inner(self, x: Vector, y: Vector) -> float:
+    def inner(self, x: Float32Array, y: Float32Array) -> float:
         self.calls += 1
         return float(np.sum(np.roll(x * y, self.calls), dtype=F32))
 
@@ -963,7 +962,7 @@ class ProjectDoesNotFlush(Broken):
     bug = "Project keeps coefficients below 2^-64."
     capabilities = SIGNS
 
-    def coefficient(self, inner: Any, divisor: float) -> Vector:
+    def coefficient(self, inner: Any, divisor: float) -> Float32Array:
         return np.divide(inner, divisor).astype(F32)
 
 
@@ -972,7 +971,7 @@ class ReconstructDoesNotFlush(Broken):
     bug = "Reconstruct keeps coefficients below 2^-64."
     capabilities = SIGNS
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         u = np.zeros(draw.plan.D, dtype=F32)
         for part in self.parts(draw):
             self.rebuild(part, a[part.coefficients], u[part.elements])
@@ -984,7 +983,7 @@ class FlushTooMuch(Broken):
     bug = "A coefficient of 2^-64 itself becomes zero."
     capabilities = SIGNS
 
-    def flush(self, a: Vector) -> Vector:
+    def flush(self, a: Float32Array) -> Float32Array:
         return np.where(np.abs(a) <= LEAST_COEFFICIENT, F32(0), a)
 
 
@@ -993,7 +992,7 @@ class FlushBeforeDivision(Broken):
     bug = "The inner product is compared with 2^-64 before it is divided by N."
     capabilities = SIGNS
 
-    def coefficient(self, inner: Any, divisor: float) -> Vector:
+    def coefficient(self, inner: Any, divisor: float) -> Float32Array:
         return np.divide(0.0 if abs(inner) < LEAST_COEFFICIENT else inner, divisor).astype(F32)
 
 
@@ -1002,7 +1001,7 @@ class FlushInPlace(Broken):
     bug = "Reconstruct writes its zeros into the caller's coefficients."
     capabilities = SIGNS
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         a[np.abs(a) < LEAST_COEFFICIENT] = 0
         return super().reconstruct(draw, a)
 
@@ -1015,7 +1014,7 @@ class OtherCoefficients(Broken):
     bug = "Descend's update multiplies by a rounded 1 / N, so that its coefficients differ in the last bit."
     capabilities = SIGNS
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         for i, phi in enumerate(self.each(part)):
             inner, divisor = self.inner(phi, g), self.divisor(part, phi)
             a[i] = self.coefficient(inner, divisor)
@@ -1027,7 +1026,7 @@ class CoefficientKeptInFloat64(Broken):
     bug = "Descend's update uses the coefficient before it is rounded to float32."
     capabilities = BERNOULLI
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         for i, phi in enumerate(self.each(part)):
             exact = self.inner(phi, g) / self.divisor(part, phi)
             a[i] = self.flush(F32(exact))
@@ -1039,7 +1038,7 @@ class DescendInThreads(Broken):
     bug = "In descend each thread adds up the directions of its share, and the shares are added at the end."
     capabilities = SIGNS
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         self.measure(part, g, a)
         for share in np.array_split(np.arange(part.d), min(self.threads, part.d)):
             mine = np.zeros_like(u)
@@ -1053,7 +1052,7 @@ class ReconstructInThreads(Broken):
     bug = "In reconstruct each thread adds up the directions of its share, and the shares are added at the end."
     capabilities = SIGNS
 
-    def rebuild(self, part: Part, a: Vector, u: Vector) -> None:
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
         for share in np.array_split(np.arange(part.d), min(self.threads, part.d)):
             mine = np.zeros_like(u)
             for i in share.tolist():
@@ -1069,7 +1068,7 @@ class StoredBasis(Broken):
     bug = "All directions are held while one after the other is used."
     capabilities = SIGNS
 
-    def each(self, part: Part) -> Iterable[Vector]:
+    def each(self, part: Part) -> Iterable[Float32Array]:
         return np.stack(list(super().each(part)))
 
 
@@ -1078,7 +1077,7 @@ class StoredNormal(Broken):
     bug = "All directions are held, but only those of the family normal."
     capabilities = Capabilities(families=("normal", "rademacher"), normalizations=("unit",))
 
-    def each(self, part: Part) -> Iterable[Vector]:
+    def each(self, part: Part) -> Iterable[Float32Array]:
         each = super().each(part)
         return np.stack(list(each)) if part.draw.family.name == "normal" else each
 
@@ -1088,7 +1087,7 @@ class StoredInDescend(Broken):
     bug = "Descend holds all directions between its two passes."
     capabilities = SIGNS
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         phi = np.stack(list(self.each(part)))
         for i in range(part.d):
             a[i] = self.coefficient(self.inner(phi[i], g), self.divisor(part, phi[i]))
@@ -1101,7 +1100,7 @@ class StoredAsBytes(Broken):
     bug = "All directions are held as one byte for each entry."
     capabilities = SIGNS
 
-    def each(self, part: Part) -> Iterable[Vector]:
+    def each(self, part: Part) -> Iterable[Float32Array]:
         held = np.stack([phi.astype(np.int8) for phi in super().each(part)])
         return (phi.astype(F32) for phi in held)
 
@@ -1111,7 +1110,7 @@ class GradientScaledInPlace(Broken):
     bug = "Project halves the caller's gradient to keep clear of overflow."
     capabilities = SIGNS
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         g *= HALF
         return super().project(draw, g) * TWO
 
@@ -1122,9 +1121,9 @@ class UpdateBuffer(Broken):
     capabilities = SIGNS
 
     def __init__(self) -> None:
-        self.buffers: dict[int, Vector] = {}
+        self.buffers: dict[int, Float32Array] = {}
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         u = self.buffers.setdefault(draw.plan.D, np.empty(draw.plan.D, dtype=F32))
         u[:] = super().reconstruct(draw, a)
         return u
@@ -1135,7 +1134,7 @@ class ReadOnlyResults(Broken):
     bug = "Results are views of the device library's memory, which the caller cannot write to."
     capabilities = SIGNS
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         u = super().reconstruct(draw, a)
         u.flags.writeable = False
         return u
@@ -1167,7 +1166,7 @@ class ProjectCompartmentInAByte(Broken):
     bug = "Project, unlike directions, keeps the number of a compartment in eight bits."
     capabilities = SIGNS
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         a, keys = np.empty(draw.plan.d, dtype=F32), self.keys(draw)
         for k, part in enumerate(self.parts(draw)):
             self.measure(replace(part, key=keys[:, k % 256]), g[part.elements], a[part.coefficients])
@@ -1181,7 +1180,7 @@ class DescendDirectionInAByte(Broken):
     bug = "Descend, unlike project and reconstruct, keeps the number of a direction in eight bits."
     capabilities = SIGNS
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         for i in range(part.d):
             phi = self.row(part, i % 256)
             a[i] = self.coefficient(self.inner(phi, g), self.divisor(part, phi))
@@ -1195,7 +1194,7 @@ class DescendEndsEarly(Broken):
     bug = "Descend leaves out what lies beyond 65,536 elements of a compartment."
     capabilities = SIGNS
 
-    def both(self, part: Part, g: Vector, a: Vector, u: Vector) -> None:
+    def both(self, part: Part, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
         super().both(part, np.where(np.arange(g.size) < 2**16, g, F32(0)), a, u)
 
 
@@ -1219,7 +1218,7 @@ class NegativeFlush(Broken):
     bug = "Coefficients below 2^-64 become a zero that keeps their sign."
     capabilities = SIGNS
 
-    def flush(self, a: Vector) -> Vector:
+    def flush(self, a: Float32Array) -> Float32Array:
         return np.where(np.abs(a) < LEAST_COEFFICIENT, np.copysign(F32(0), a), a)
 
 
@@ -1230,7 +1229,7 @@ class StoredSrht(Broken):
     bug = "The rows of srht are held as a dense matrix in project."
     capabilities = SRHT
 
-    def analyse(self, part: Part, g: Vector) -> Vector:
+    def analyse(self, part: Part, g: Float32Array) -> Float32Array:
         phi = np.ones((part.d, part.size), dtype=F32)
         return super().analyse(part, g) * phi[:, 0]
 
@@ -1254,7 +1253,7 @@ class DescendRoundsInThreads(Broken):
     bug = "With several threads, descend returns coefficients that differ in the last bit from those it used."
     capabilities = SIGNS
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         a, u = super().descend(draw, g)
         return (np.nextafter(a, F32(9)), u) if self.threads > 1 else (a, u)
 
@@ -1267,11 +1266,13 @@ class OwnGradient(Broken):
 
     capabilities = SIGNS
 
-    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: Integers) -> tuple[float, Vector]:
+    def loss_and_gradient(
+        self, network: Network, theta: Float32Array, x: Float32Array, y: Integers
+    ) -> tuple[float, Float32Array]:
         loss, g = loss_and_gradient(network, self.point(theta), x, self.labels(y, network.classes))
         return self.loss(loss, len(y)), self.gradient(network, g, len(y))
 
-    def point(self, theta: Vector) -> Vector:
+    def point(self, theta: Float32Array) -> Float32Array:
         return theta
 
     def labels(self, y: Integers, classes: int) -> Integers:
@@ -1280,7 +1281,7 @@ class OwnGradient(Broken):
     def loss(self, loss: float, n: int) -> float:
         return loss
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Float32Array:
         return g
 
 
@@ -1290,7 +1291,7 @@ class SummedGradient(OwnGradient):
     fails_at = "L3"
     bug = "The gradient is that of the sum over a batch, not of its mean."
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Float32Array:
         return g * F32(n)
 
 
@@ -1310,7 +1311,7 @@ class TransposedWeights(OwnGradient):
     fails_at = "L3"
     bug = "The gradient of each matrix of weights is laid out with outputs before inputs."
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Float32Array:
         tensors = np.split(g, np.cumsum([size for layer in network.sizes for size in layer])[:-1])
         shaped = [x.reshape(shape) for x, shape in zip(tensors, network.shapes, strict=True)]
         return np.concatenate([(x.T if x.ndim == 2 else x).reshape(-1) for x in shaped])
@@ -1322,7 +1323,7 @@ class ForgottenBiases(OwnGradient):
     fails_at = "L3"
     bug = "The gradient of biases is 0."
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Float32Array:
         sizes = [size for layer in network.sizes for size in layer]
         kept = [np.full(size, len(shape) > 1) for size, shape in zip(sizes, network.shapes, strict=True)]
         return np.where(np.concatenate(kept), g, F32(0))
@@ -1333,9 +1334,9 @@ class StaleWeights(OwnGradient):
 
     fails_at = "L3"
     bug = "The gradient is taken at the weights of the call before."
-    before: Vector | None = None
+    before: Float32Array | None = None
 
-    def point(self, theta: Vector) -> Vector:
+    def point(self, theta: Float32Array) -> Float32Array:
         same = self.before is not None and self.before.shape == theta.shape
         used = self.before if same else theta
         self.before = theta.copy()
@@ -1359,7 +1360,7 @@ class HalfGradient(OwnGradient):
     fails_at = "L3"
     bug = "Gradients are rounded to half precision."
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Vector:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Float32Array:
         return g.astype(np.float16).astype(F32)
 
 
@@ -1369,7 +1370,7 @@ class DoubleGradient(OwnGradient):
     fails_at = "L3"
     bug = "Gradients are returned as float64."
 
-    def gradient(self, network: Network, g: Vector, n: int) -> Any:
+    def gradient(self, network: Network, g: Float32Array, n: int) -> Any:
         return g.astype(np.float64)
 
 

@@ -23,9 +23,10 @@ from typing import Any
 
 import numba
 
-from rbd_ref import train, training
-from rbd_ref.exchange import find
-from rbd_ref.replica import Replica
+from rbd_ref import train
+from rbd_ref.training import trainer as training
+from rbd_ref.training.communicator import find
+from rbd_ref.training.experiment import Replica
 
 RANK = int(os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
 LONG = 100.0  # seconds after which what is waited for does not come

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rbd_ref import Basis
-from rbd_ref.descent import Settings
-from rbd_ref.distributions import F32, Vector
-from rbd_ref.operations import directions_dense, divisors_dense
+from rbd_ref._types import F32, Float32Array
+from rbd_ref.methods.descent import Settings
+from rbd_ref.spec.operations import directions, exact_divisors
 
 Reals = NDArray[np.float64]
 Update = Callable[[Reals, int], Reals]
@@ -41,7 +41,7 @@ class Quadratic:
         shift = np.random.default_rng([self.seed, *batch]).standard_normal(self.target.size)
         return theta.astype(np.float64) - self.target - self.noise * shift
 
-    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Vector]:
+    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
         x = self.away(theta, (t, worker))
         return float(x @ self.A @ x / 2), (self.A @ x).astype(F32)
 
@@ -53,10 +53,10 @@ class Quadratic:
 class Linear:
     """L(theta) = <g, theta>: the gradient is g everywhere."""
 
-    def __init__(self, g: Vector) -> None:
+    def __init__(self, g: Float32Array) -> None:
         self.g = g
 
-    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Vector]:
+    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
         return self.loss(theta, t, worker, None), self.g
 
     def loss(self, theta: NDArray, t: int, worker: int, offspring: int | None) -> float:
@@ -66,8 +66,8 @@ class Linear:
 def rows(basis: Basis, draw: int, worker: int = 0) -> Reals:
     """p_i = phi_i / sqrt(N_i), a row each."""
     one = basis.draw(draw, worker)
-    phi = directions_dense(one).astype(np.float64)
-    return phi / np.sqrt(divisors_dense(one, phi))[:, None]
+    phi = directions(one).astype(np.float64)
+    return phi / np.sqrt(exact_divisors(one, phi))[:, None]
 
 
 def stretch(basis: Basis, draw: int, worker: int = 0) -> Reals:

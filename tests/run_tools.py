@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rbd_ref import replay, runs, train
-from rbd_ref.replica import Replica
-from rbd_ref.runs import Run
+from rbd_ref import replay, train
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.experiment import Replica
 
 TINY = ("--net", "mlp:64-10", "--dims", "3", "--batch-size", "400")  # D = 650, an epoch is 3 steps
 ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from scipy import fft, special, stats
 
 from rbd_ref import Basis, compartments
-from rbd_ref.distributions import TILE, KeyPair, Law, Vector
-from rbd_ref.hadamard import rows_kernel
-from rbd_ref.prng import threefry
-from rbd_ref.tiles import LARGEST_ROOM, SCRATCH, fill
+from rbd_ref._types import Float32Array
+from rbd_ref.kernels.families import FamilyCode, KeyPair
+from rbd_ref.kernels.prng import threefry2x32
+from rbd_ref.kernels.tiles import LARGEST_ROOM, SCRATCH, fill
+from rbd_ref.spec.hadamard import rows_kernel
+from rbd_ref.spec.operations import TILE
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
 LEVEL = 1e-4
@@ -84,7 +86,7 @@ def correlation(x: NDArray[Any], y: NDArray[Any], lags: Iterable[int] = (0,)) ->
     return [float(a[lag:] @ b[: b.size - lag] * scale) for lag in lags]
 
 
-def correlation_at_all_lags(x: Vector, y: Vector) -> Reals:
+def correlation_at_all_lags(x: Float32Array, y: Float32Array) -> Reals:
     """The same for y moved by 0 .. n-1 and by -(n-1) .. -1 elements, without what leaves the ends."""
     a, b = x - x.mean(), y - y.mean()
     products = fft.irfft(fft.rfft(a, 2 * a.size).conj() * fft.rfft(b, 2 * b.size))
@@ -122,13 +124,13 @@ def neighbours() -> dict[str, Place]:
     return places
 
 
-def pair_p_value(x: Vector, y: Vector, squares: bool) -> float:
+def pair_p_value(x: Float32Array, y: Float32Array, squares: bool) -> float:
     """The worst of: values, squares where asked, values at every lag."""
     p_values = [from_z(correlation(x, y)), from_z(correlation_at_all_lags(x[:LAGGED], y[:LAGGED]))]
     return least([*p_values, from_z(correlation(x * x, y * y))] if squares else p_values)
 
 
-def place_p_values(source: Callable[[Place], Vector], squares: bool) -> dict[str, float]:
+def place_p_values(source: Callable[[Place], Float32Array], squares: bool) -> dict[str, float]:
     """Home against each of its neighbours."""
     home = source(HOME)
     return {name: pair_p_value(home, source(place), squares) for name, place in neighbours().items()}
@@ -137,7 +139,7 @@ def place_p_values(source: Callable[[Place], Vector], squares: bool) -> dict[str
 # Draws in bulk.
 
 
-def draws(family: str, size: int, seed: int, count: int = 1) -> Vector:
+def draws(family: str, size: int, seed: int, count: int = 1) -> Float32Array:
     """Directions (count, size), each of a compartment of its own."""
     basis = Basis(compartments.even(count * size, count, d=1), seed, family)
     return basis.reconstruct(np.ones(count, dtype=np.float32), step=0).reshape(count, size)
@@ -154,7 +156,7 @@ class Stream(NamedTuple):
 
 
 @numba.njit
-def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
+def normal_stream(law: FamilyCode, key: KeyPair, tiles: int, cells: int) -> Stream:
     """Direction 0 over `tiles` tiles, with 1 / `cells` for the width of a cell."""
     scratch, held, z = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(TILE, np.float32)
     powers, counts, table = np.zeros(6), np.zeros(16 * cells, np.int64), np.zeros((8, 4, 64), np.int64)
@@ -182,7 +184,7 @@ def normal_stream(law: Law, key: KeyPair, tiles: int, cells: int) -> Stream:
 
 
 @numba.njit
-def sparse_places(law: Law, key: KeyPair, size: int, directions: int) -> NDArray[np.int64]:
+def sparse_places(law: FamilyCode, key: KeyPair, size: int, directions: int) -> NDArray[np.int64]:
     """How often each place of a window of law.window elements, with each sign, has the non-zero; size a multiple."""
     counts = np.zeros((law.window, 2), np.int64)
     scratch, held, phi = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(size, np.float32)
@@ -199,7 +201,7 @@ def sets_of_rows(key: KeyPair, size: int, d: int, steps: int) -> NDArray[np.int6
     """How often each set of d rows of `srht`, as a number with a bit for each row, is chosen in so many steps."""
     counts = np.zeros(1 << size, np.int64)
     for step in range(steps):
-        x0, x1 = threefry(key[0], key[1], np.uint32(0), np.uint32(step))
+        x0, x1 = threefry2x32(key[0], key[1], np.uint32(0), np.uint32(step))
         code = 0
         for row in rows_kernel((x0, x1), size, d):
             code |= 1 << row

@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rbd_ref import compartments
-from rbd_ref.compartments import Plan
+from rbd_ref._types import Float32Array
 from rbd_ref.conformance.cases import draw_at, pseudo_random
-from rbd_ref.distributions import FAMILIES, Vector
-from rbd_ref.operations import NORMALIZATIONS, Draw
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw
 from tools import COMPILED
 
 LARGEST_SIZE = 3000 if COMPILED else 70
@@ -38,6 +39,6 @@ def bases(draw: st.DrawFn) -> Draw:
     return draw_at(draw(plans()), draw(families), draw(normalizations), draw(seeds), draw(numbers), draw(numbers))
 
 
-def vector(label: int, n: int) -> Vector:
+def vector(label: int, n: int) -> Float32Array:
     """Numbers in (-1, 1)."""
     return pseudo_random(label, n)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rbd_ref import backend
-from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.kernels.backend import NumbaBackend
 from tools import run_python
 
 LIBRARIES = ("torch", "jax", "onnx", "onnxruntime", "numba.cuda", "mpi4py")
@@ -19,7 +19,7 @@ def test_the_reference_registers_itself() -> None:
 
 
 def test_a_class_is_loaded_by_its_path() -> None:
-    assert isinstance(backend.load("rbd_ref.numba_backend:NumbaBackend"), NumbaBackend)
+    assert isinstance(backend.load("rbd_ref.kernels.backend:NumbaBackend"), NumbaBackend)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import rbd_ref.operations
 
 import rbd_ref.conformance.directions
 import rbd_ref.conformance.operations
-import rbd_ref.operations
 from broken_backends import (
     MUTANTS,
     AllBitsOfTheWord,
@@ -29,13 +29,14 @@ from broken_backends import (
     SwappedPair,
     WrongRotation,
 )
-from plain_backend import Part, PlainBackend
+from rbd_ref._types import Float32Array
 from rbd_ref.backend import LEVELS, PARTS, Capabilities
-from rbd_ref.compartments import whole
 from rbd_ref.conformance.cases import ADDRESSES, draw_at
 from rbd_ref.conformance.suite import Outcome, Report, run
-from rbd_ref.distributions import FAMILIES, Vector
-from rbd_ref.operations import Draw, directions_dense
+from rbd_ref.numpy_backend import NumpyBackend, Part
+from rbd_ref.spec.compartments import whole
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import Draw, directions
 from tools import bits
 
 LONG = 131_075
@@ -46,8 +47,8 @@ def definitions_made_once() -> Iterator[None]:
     """The suite compares every backend with the same few dense bases: here each of them is made once for all."""
 
     @cache
-    def made(basis: Draw) -> Vector:
-        phi = directions_dense(basis)
+    def made(basis: Draw) -> Float32Array:
+        phi = directions(basis)
         phi.flags.writeable = False
         return phi
 
@@ -57,14 +58,14 @@ def definitions_made_once() -> Iterator[None]:
         yield
 
 
-def report_of(backend: PlainBackend, highest: str = "L2") -> Report:
+def report_of(backend: NumpyBackend, highest: str = "L2") -> Report:
     """The last thing that the suite yields."""
     *_, report = run(backend, highest)
     assert isinstance(report, Report)
     return report
 
 
-def first_failure(backend: PlainBackend) -> Outcome | None:
+def first_failure(backend: NumpyBackend) -> Outcome | None:
     """The first check that fails, whose level is the one that the report would name; no further check is run."""
     for item in run(backend):
         if isinstance(item, Outcome) and item.outcome == "failed":
@@ -100,7 +101,7 @@ def test_mutants_are_many_and_described() -> None:
 
 @pytest.mark.compiled
 def test_plain_backend_conforms() -> None:
-    backend = PlainBackend()
+    backend = NumpyBackend()
     assert all(hasattr(backend, part) for part in PARTS)
     report = report_of(backend, LEVELS[-1])
     assert (report.level, report.failed_at) == ("L5", None)
@@ -112,9 +113,9 @@ def test_plain_backend_conforms() -> None:
 def test_steps_written_anew_are_right() -> None:
     """What mutants share has the bits of the definition, so that each is wrong by its own change alone."""
     key, counter = np.array([1, 2], dtype=np.uint32), np.arange(20_000, dtype=np.uint32).reshape(2, -1)
-    words = PlainBackend().words(key, counter)
+    words = NumpyBackend().words(key, counter)
     assert np.array_equal(OwnThreefry().words(key, counter), words)
-    assert np.array_equal(bits(BoxMuller().normal(words)), bits(PlainBackend().normal(words)))
+    assert np.array_equal(bits(BoxMuller().normal(words)), bits(NumpyBackend().normal(words)))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +132,11 @@ def test_steps_written_anew_are_right() -> None:
 def test_rare_mistake_shows(mutant: type[Broken], family: str, d: int, direction: int) -> None:
     """Where mistakes that most directions do not betray can be seen."""
     draw = draw_at(whole(LONG, d=d), family, "unit", *ADDRESSES[5])
-    wrong, right = (bits(backend.directions(draw, [direction])) for backend in (mutant(), PlainBackend()))
+    wrong, right = (bits(backend.directions(draw, [direction])) for backend in (mutant(), NumpyBackend()))
     assert not np.array_equal(wrong, right)
 
 
-class Modest(PlainBackend):
+class Modest(NumpyBackend):
     """Honest, and able to do less than everything: it raises when it is asked for what it does not declare."""
 
     name: ClassVar[str] = "modest"
@@ -154,12 +155,12 @@ class FirstLevel(Modest):
     capabilities = Capabilities(families=("uniform",), level="L1", reason="the device adds in no fixed order")
 
 
-class OnlyUnnormalised(PlainBackend):
+class OnlyUnnormalised(NumpyBackend):
     """Honest: it raises where it would have to divide by what it does not declare."""
 
     capabilities = Capabilities(families=("rademacher",), normalizations=("none",))
 
-    def divisor(self, part: Part, phi: Vector) -> float:
+    def divisor(self, part: Part, phi: Float32Array) -> float:
         if part.draw.normalize not in self.capabilities.normalizations:
             raise NotImplementedError(f"no normalisation {part.draw.normalize}")
         return super().divisor(part, phi)
@@ -191,12 +192,12 @@ def test_fewer_normalisations_conform_and_the_rest_is_named() -> None:
     assert {"unit", "expected", "graphcore"} <= set(report.missing)
 
 
-class Raises(PlainBackend):
+class Raises(NumpyBackend):
     """Breaks down whenever a direction is asked for."""
 
     name: ClassVar[str] = "raises"
 
-    def row(self, part: Part, i: int) -> Vector:
+    def row(self, part: Part, i: int) -> Float32Array:
         raise RuntimeError("the device is out of memory")
 
 

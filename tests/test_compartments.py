@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbd_ref import compartments
-from rbd_ref.compartments import Plan
+from rbd_ref.spec.compartments import Plan
 from strategies import plans
 
 sizes_of_compartments = st.lists(st.integers(1, 500), min_size=1, max_size=30)

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbd_ref import config, networks, presets
-from rbd_ref.compartments import Plan
-from rbd_ref.config import Config, make, read_toml, to_toml
-from rbd_ref.data import STANDARDS
-from rbd_ref.descent import COMBINES, EXCHANGES, METHODS, OPTIMISERS, Settings
-from rbd_ref.distributions import FAMILIES
-from rbd_ref.operations import NORMALIZATIONS
+from rbd_ref.data.datasets import STANDARDS
+from rbd_ref.methods.descent import COMBINES, EXCHANGES, METHODS, OPTIMISERS, Settings
+from rbd_ref.models import networks
+from rbd_ref.runs import config, presets
+from rbd_ref.runs.config import Config, make, read_toml, to_toml
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import NORMALIZATIONS
 
 FIELDS = {item.name: item for item in fields(Config)}
 NET = networks.make("mlp:4-3-2")  # layers of 12 + 3 and 6 + 2 parameters

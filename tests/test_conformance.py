@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from plain_backend import PlainBackend
 from rbd_ref.backend import Capabilities
 from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance import suite
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.numpy_backend import NumpyBackend
+from rbd_ref.spec.families import FAMILIES
 from tools import ROOT, run_python
 
 
@@ -91,7 +91,7 @@ def test_the_suite_in_pytest(tmp_path: Path) -> None:
     assert "backend 'nothing' is unknown" in result.stdout
 
 
-class OnlyWords(PlainBackend):
+class OnlyWords(NumpyBackend):
     """Claims words and no more."""
 
     name = "only-words"

@@ -19,12 +19,12 @@ import pytest
 
 from ptx_interpreter import Program, PtxBackend, interpret, ptx
 from rbd_ref.backend import load
-from rbd_ref.compartments import explicit, whole
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.suite import all_checks, run_check
-from rbd_ref.distributions import FAMILIES, direction_entries, normal_pairs, parse_family
-from rbd_ref.operations import NORMALIZATIONS, directions_dense, project_dense, reconstruct_dense
-from rbd_ref.prng import threefry2x32
+from rbd_ref.spec.compartments import explicit, whole
+from rbd_ref.spec.families import FAMILIES, direction_entries, normal_pairs, parse_family
+from rbd_ref.spec.operations import NORMALIZATIONS, directions, exact_project, reconstruct
+from rbd_ref.spec.prng import threefry2x32
 from tools import ROOT, bits, run_python
 
 
@@ -101,13 +101,13 @@ def operations(backend, plan, family):
     """Directions and updates have the bits of the definition, coefficients are near, descend is both."""
     draw, g, a = draw_at(plan, family, "unit", 7, 3, 5), pseudo_random(1, plan.D), pseudo_random(2, plan.d)
     indices = [plan.d - 1, 0, plan.d // 2]
-    np.testing.assert_array_equal(bits(backend.directions(draw, indices)), bits(directions_dense(draw)[indices]))
-    np.testing.assert_array_equal(bits(backend.reconstruct(draw, a)), bits(reconstruct_dense(draw, a)))
+    np.testing.assert_array_equal(bits(backend.directions(draw, indices)), bits(directions(draw)[indices]))
+    np.testing.assert_array_equal(bits(backend.reconstruct(draw, a)), bits(reconstruct(draw, a)))
     coefficients, update = backend.descend(draw, g)
-    exact = project_dense(draw, g)
+    exact = exact_project(draw, g)
     np.testing.assert_allclose(coefficients, exact, rtol=2.0**-18, atol=2.0**-20 * float(np.abs(exact).max()))
     np.testing.assert_array_equal(bits(coefficients), bits(backend.project(draw, g)))
-    np.testing.assert_array_equal(bits(update), bits(reconstruct_dense(draw, coefficients)))
+    np.testing.assert_array_equal(bits(update), bits(reconstruct(draw, coefficients)))
 
 
 @cache

@@ -22,9 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbd_ref import augmentation, data, downloads, prng
-from rbd_ref.data import DataError, Dataset, Split
-from rbd_ref.datasets import formats
+from rbd_ref import prng
+from rbd_ref.data import augmentation, downloads
+from rbd_ref.data import datasets as data
+from rbd_ref.data.datasets import DataError, Dataset, Split
+from rbd_ref.data.errors import formats
 from strategies import seeds
 from tools import ROOT, bits, run_python
 
@@ -849,7 +851,7 @@ def test_training_batch(name: str) -> None:
 
 PROCESS = """
 import hashlib, numpy as np
-from rbd_ref import augmentation, data
+from rbd_ref.data import augmentation, datasets as data
 digest = hashlib.sha256()
 for name, shape in (("mnist", (28, 28, 1)), ("cifar-10", (32, 32, 3))):
     images = (np.arange(50 * np.prod(shape)) * 7919 % 251).astype(np.uint8).reshape(50, *shape)

@@ -18,12 +18,25 @@ from hypothesis import strategies as st
 import oracles
 import rbd_ref as rbd
 from oracles import Linear, Quadratic
-from rbd_ref import compartments, descent, networks, transforms
-from rbd_ref.compartments import Plan
-from rbd_ref.descent import COMBINES, EMPTY, EXCHANGES, METHODS, Fixed, Method, Rebuild, Schedule, Settings, State
-from rbd_ref.distributions import FAMILIES
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import NORMALIZATIONS, directions_dense, divisors_dense
+from rbd_ref import compartments
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.methods import descent, transforms
+from rbd_ref.methods.descent import (
+    COMBINES,
+    EMPTY,
+    EXCHANGES,
+    METHODS,
+    Fixed,
+    Method,
+    Rebuild,
+    Schedule,
+    Settings,
+    State,
+)
+from rbd_ref.models import networks
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import NORMALIZATIONS, directions, exact_divisors
 from strategies import vector
 from tools import COMPILED, bits
 
@@ -105,8 +118,8 @@ class NetworkLoss:
 @pytest.mark.parametrize("family", [*FAMILIES, "sparse:3"])
 def test_the_literal_definition(family: str, normalize: str, plan: str) -> None:
     basis = basis_of(PLANS[plan], family, normalize)
-    phi = directions_dense(basis.draw(2)).astype(np.float64)
-    N = divisors_dense(basis.draw(2), phi)
+    phi = directions(basis.draw(2)).astype(np.float64)
+    N = exact_divisors(basis.draw(2), phi)
     P = (phi / np.sqrt(N)[:, None]).T
     c = grad(lambda c: cross_entropy(POINT.astype(np.float64) + anp.dot(P, c)))(np.zeros(basis.plan.d))
     g = NetworkLoss().gradient(POINT, 2, 0)[1]

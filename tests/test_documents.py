@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from broken_backends import MUTANTS
-from rbd_ref import bases, distributions
+from rbd_ref import basis as bases
+from rbd_ref.spec import families as distributions
 from tools import ROOT, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbd_ref import exchange
-from rbd_ref.descent import Rebuild
-from rbd_ref.exchange import LAUNCHERS, Alone, share
-from rbd_ref.files import RunError
+from rbd_ref.methods.descent import Rebuild
+from rbd_ref.runs.files import RunError
+from rbd_ref.training import communicator as exchange
+from rbd_ref.training.communicator import LAUNCHERS, Alone, share
 
 COUNTS = st.integers(1, 200)
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rbd_ref import config as configs
-from rbd_ref import replay, runs
-from rbd_ref.descent import State
-from rbd_ref.files import RunError
-from rbd_ref.journal import HEAD, START, Journal, Writer
+from rbd_ref import replay
+from rbd_ref.methods.descent import State
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.journal import HEAD, START, Journal, Writer
 from run_tools import TINY, copied, journaled, lines, refused, resumed, sha, status, trained, unfinished
 from test_data import IDX
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbd_ref import hadamard
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.prng import root_key
+from rbd_ref.spec import hadamard
+from rbd_ref.spec.prng import root_key
 from strategies import LARGEST_SIZE, seeds
 from tools import bits
 

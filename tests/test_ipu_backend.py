@@ -18,11 +18,11 @@ from onnx import ModelProto, TensorProto, defs, shape_inference
 from rbd_ipu import device, graphs
 from rbd_ipu.backend import IpuBackend
 from rbd_ref import backend as registry
-from rbd_ref.compartments import explicit
 from rbd_ref.conformance.cases import draw_at, pseudo_random
-from rbd_ref.distributions import FAMILIES
-from rbd_ref.operations import Draw, directions_dense, reconstruct_dense
-from rbd_ref.prng import threefry2x32
+from rbd_ref.spec.compartments import explicit
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import Draw, directions, reconstruct
+from rbd_ref.spec.prng import threefry2x32
 from tools import bits, run_python
 
 SMALL, LARGE = graphs.Shape(4, 8, 256), graphs.Shape(4, 4, 4096)
@@ -71,10 +71,10 @@ def small_draw(family: str) -> Draw:
 
 def right(backend: IpuBackend, draw: Draw) -> None:
     """Directions and update to the bit, and a project that undoes a direction's own."""
-    assert np.array_equal(bits(backend.directions(draw, range(draw.plan.d))), bits(directions_dense(draw)))
+    assert np.array_equal(bits(backend.directions(draw, range(draw.plan.d))), bits(directions(draw)))
     a = pseudo_random(1, draw.plan.d)
-    assert np.array_equal(bits(backend.reconstruct(draw, a)), bits(reconstruct_dense(draw, a)))
-    assert backend.project(draw, directions_dense(draw)[3])[3] == pytest.approx(1, rel=1e-5)
+    assert np.array_equal(bits(backend.reconstruct(draw, a)), bits(reconstruct(draw, a)))
+    assert backend.project(draw, directions(draw)[3])[3] == pytest.approx(1, rel=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,13 @@ from jax.extend.random import threefry_2x32
 
 from rbd_jax import rounding, sweep
 from rbd_jax.backend import JaxBackend
-from rbd_ref import networks
-from rbd_ref.compartments import explicit, whole
+from rbd_ref._types import F32
 from rbd_ref.conformance.cases import draw_at, pseudo_random
-from rbd_ref.distributions import F32, FAMILIES
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import Draw, flush
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.models import networks
+from rbd_ref.spec.compartments import explicit, whole
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import Draw, flush
 from strategies import bases, numbers, seeds
 from tools import bits, run_python
 

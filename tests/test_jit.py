@@ -10,9 +10,9 @@ import numba
 import numpy as np
 import pytest
 
-from rbd_ref import _jit
-from rbd_ref.distributions import fill_normal
-from rbd_ref.tiles import add_multiple, lane_sum
+from rbd_ref.kernels import _jit
+from rbd_ref.kernels.families import fill_normal
+from rbd_ref.kernels.tiles import add_multiple, lane_sum
 from tools import COMPILED, run_python
 
 WORDS, FLOATS = np.ones(32, np.uint32), np.ones(64, np.float32)

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rbd_ref.files import RunError
-from rbd_ref.journal import HEAD, MAGIC, START, Journal, Record, Writer, encoded
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.journal import HEAD, MAGIC, START, Journal, Record, Writer, encoded
 from tools import bits
 
 DIGEST = bytes(range(32)).hex()

@@ -10,9 +10,11 @@ import pytest
 from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.memory import peak_growth
-from rbd_ref.distributions import TILE, parse_family
-from rbd_ref.numba_backend import ROOM, SUMS, NumbaBackend, rows_held
-from rbd_ref.tiles import LARGEST_ROOM, room
+from rbd_ref.kernels.backend import ROOM, SUMS, NumbaBackend, rows_held
+from rbd_ref.kernels.families import family_code
+from rbd_ref.kernels.tiles import LARGEST_ROOM, room
+from rbd_ref.spec.families import parse_family
+from rbd_ref.spec.operations import TILE
 from tools import run_python
 
 PEAK = """
@@ -57,7 +59,7 @@ def test_the_allocation_rule(family: str) -> None:
     """The update, room for some directions (two vectors, or ROOM) and for a tile more between two threads, sums of
     tiles, and the coefficients."""
     for D in (50_000, 400_000):
-        tiles, words = -(-D // TILE), room(parse_family(family).law, D)
+        tiles, words = -(-D // TILE), room(family_code(parse_family(family)), D)
         held = rows_held(D, 10_000, tiles * (words + SUMS))
         rule = 4 * D + 4 * held * (tiles * (words + SUMS) + words * (NumbaBackend().set_threads(0) - 1))
         for d in (50, 500):

@@ -12,8 +12,9 @@ import pytest
 from autograd import make_vjp
 from autograd.test_util import check_grads
 
-from rbd_ref import compartments, layers, networks, prng
+from rbd_ref import compartments, prng
 from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.models import layers, networks
 from tools import bits, run_python
 
 F32 = np.float32
@@ -447,7 +448,7 @@ def test_what_does_not_fit_a_network_is_refused_in_a_sentence() -> None:
 SCRIPT = """
 import hashlib
 import numpy as np
-from rbd_ref import networks
+from rbd_ref.models import networks
 from rbd_ref.conformance.cases import pseudo_random
 digest = hashlib.sha256()
 for name, shape, n in {cases}:

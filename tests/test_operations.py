@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at
 from rbd_ref.conformance.operations import bound
-from rbd_ref.distributions import FAMILIES
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import Draw, directions_dense, place, project_dense, reconstruct_dense
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import Draw, directions, exact_project, place, reconstruct
 from strategies import bases, seeds, vector
 from tools import COMPILED, bits
 
@@ -21,26 +21,26 @@ labels = st.integers(0, 10**6)
 
 
 def tolerance(draw: Draw, g: np.ndarray) -> np.ndarray:
-    return bound(draw, directions_dense(draw).astype(np.float64), g)
+    return bound(draw, directions(draw).astype(np.float64), g)
 
 
 @given(bases())
 def test_directions_are_the_definition(draw: Draw) -> None:
-    assert np.array_equal(bits(BACKEND.directions(draw, range(draw.plan.d))), bits(directions_dense(draw)))
+    assert np.array_equal(bits(BACKEND.directions(draw, range(draw.plan.d))), bits(directions(draw)))
 
 
 @given(bases(), labels)
 def test_reconstruct_is_the_definition_to_the_bit(draw: Draw, label: int) -> None:
     a = vector(label, draw.plan.d)
     u = BACKEND.reconstruct(draw, a)
-    assert np.array_equal(bits(u), bits(reconstruct_dense(draw, a)))
+    assert np.array_equal(bits(u), bits(reconstruct(draw, a)))
     assert not (np.signbit(u) & (u == 0)).any()
 
 
 @given(bases(), labels)
 def test_project_is_the_definition_within_tolerance(draw: Draw, label: int) -> None:
     g = vector(label, draw.plan.D)
-    error = np.abs(BACKEND.project(draw, g).astype(np.float64) - project_dense(draw, g))
+    error = np.abs(BACKEND.project(draw, g).astype(np.float64) - exact_project(draw, g))
     assert (error <= tolerance(draw, g)).all()
 
 
@@ -59,7 +59,7 @@ def test_project_and_reconstruct_are_adjoint(draw: Draw, label: int) -> None:
     raw = Draw(draw.plan, draw.family, "none", draw.seed, draw.step, draw.worker)
     left = float(BACKEND.project(raw, g).astype(np.float64) @ a)
     right = float(BACKEND.reconstruct(draw, a).astype(np.float64) @ g)
-    scale = float(np.abs(a) @ np.abs(directions_dense(draw)) @ np.abs(g))
+    scale = float(np.abs(a) @ np.abs(directions(draw)) @ np.abs(g))
     assert abs(left - right) <= 2.0**-20 * scale
 
 
@@ -122,8 +122,8 @@ def test_large_compartments_have_the_same_bits(family: str) -> None:
     plan = compartments.explicit(61_000, [(0, 5, 2), (5, 40_005, 7), (40_005, 40_006, 1), (40_006, 61_000, 3)])
     draw, g = draw_at(plan, family, "unit", 2**63, 2**32 - 1, 9), vector(1, 61_000)
     a, u = BACKEND.descend(draw, g)
-    assert (np.abs(a.astype(np.float64) - project_dense(draw, g)) <= tolerance(draw, g)).all()
-    assert np.array_equal(bits(u), bits(reconstruct_dense(draw, a)))
+    assert (np.abs(a.astype(np.float64) - exact_project(draw, g)) <= tolerance(draw, g)).all()
+    assert np.array_equal(bits(u), bits(reconstruct(draw, a)))
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
 
 
@@ -151,7 +151,7 @@ def test_threads_share_a_large_compartment(family: str) -> None:
     draw, g = draw_at(compartments.whole(16_500, d=1), family, "unit", 3, 2, 1), vector(1, 16_500)
     a, u = BACKEND.descend(draw, g)
     assert np.array_equal(bits(a), bits(BACKEND.project(draw, g)))
-    assert np.array_equal(bits(u), bits(reconstruct_dense(draw, a)))
+    assert np.array_equal(bits(u), bits(reconstruct(draw, a)))
 
 
 @pytest.mark.compiled
@@ -159,7 +159,7 @@ def test_project_of_the_reference_has_frozen_bits() -> None:
     """The reference's own order of summation: a run's weights hang on it."""
     draw = draw_at(compartments.whole(10_007, d=2), "normal", "unit", 1, 2, 3)
     g = vector(4, 10_007)
-    phi = directions_dense(draw)
+    phi = directions(draw)
     expected = [float32_lanes(row, g) / float32_lanes(row, row) for row in phi]
     assert np.array_equal(bits(BACKEND.project(draw, g)), bits(np.array(expected, dtype=np.float32)))
 

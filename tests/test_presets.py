@@ -6,7 +6,12 @@ import re
 
 import pytest
 
-from rbd_ref import compartments, data, distributions, networks, operations, presets
+from rbd_ref import compartments
+from rbd_ref.data import datasets as data
+from rbd_ref.models import networks
+from rbd_ref.runs import presets
+from rbd_ref.spec import families as distributions
+from rbd_ref.spec import operations
 
 KEYS = "data net method dims compartments family normalize lr epochs batch_size augment"
 MODELS = ("fc-mnist", "fc-fmnist", "fc-cifar10", "cnn-mnist", "cnn-fmnist", "cnn-cifar10")

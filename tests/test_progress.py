@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from rbd_ref import progress
-from rbd_ref.progress import Bar
+from rbd_ref.training import progress
+from rbd_ref.training.progress import Bar
 
 NOTE = "loss 0.512 · validation 95.3 % · 12,345 images/s"
 

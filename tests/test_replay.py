@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rbd_ref import data, replay, runs
-from rbd_ref.journal import CRC, HEAD, START
-from rbd_ref.runs import Run
+from rbd_ref import replay
+from rbd_ref.data import datasets as data
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import CRC, HEAD, START
 from run_tools import TINY, copied, final, lines, one_line, refused, result, sha, status, trained
 from test_data import TEST, TRAIN, idx_contents, small, write
 

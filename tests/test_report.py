@@ -15,7 +15,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rbd_ref import figures, presets, report
+from rbd_ref.report import figures
+from rbd_ref.report import page as report
+from rbd_ref.runs import presets
 from tools import run_python
 
 CONFIG = {

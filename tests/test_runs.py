@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rbd_ref import config as configs
-from rbd_ref import files, runs
-from rbd_ref.descent import EMPTY, Fixed, State
-from rbd_ref.files import RunError, write_whole
-from rbd_ref.journal import Writer
-from rbd_ref.runs import Run, load_checkpoint, newest, save_checkpoint
+from rbd_ref.methods.descent import EMPTY, Fixed, State
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import files
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.files import RunError, write_whole
+from rbd_ref.runs.folder import Run, load_checkpoint, newest, save_checkpoint
+from rbd_ref.runs.journal import Writer
 from run_tools import TINY, lines, trained
 from tools import ROOT, bits, run_python
 

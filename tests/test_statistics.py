@@ -18,20 +18,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from rbd_ref import Basis, compartments, hadamard
-from rbd_ref.distributions import (
-    SPARSE,
-    TILE,
-    Family,
-    KeyPair,
-    Law,
-    Vector,
-    block_words,
-    direction_entries,
-    parse_family,
-)
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.prng import basis_keys, fold_in, root_key
+from rbd_ref import Basis, compartments
+from rbd_ref._types import Float32Array
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.kernels.families import SPARSE, FamilyCode, KeyPair, family_code
+from rbd_ref.spec import hadamard
+from rbd_ref.spec.families import Family, block_words, direction_entries, parse_family
+from rbd_ref.spec.operations import TILE
+from rbd_ref.spec.prng import basis_keys, fold_in, root_key
 from statistics_tools import (
     LENGTH,
     LEVEL,
@@ -109,7 +103,7 @@ def test_nan_is_refused() -> None:
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     key = basis_keys(seed=1, step=0, worker=0, compartments=1)[:, 0]
-    return normal_stream(Family("normal").law, (key[0], key[1]), MANY // TILE, CELLS)
+    return normal_stream(family_code(Family("normal")), (key[0], key[1]), MANY // TILE, CELLS)
 
 
 def moment_p_values(stream: Stream, variance: float) -> dict[str, float]:
@@ -282,7 +276,7 @@ def test_sparse(window: int, size: int) -> None:
 def test_sparse_at_ten_million(window: int) -> None:
     """Catches a place or sign that is met a thousandth too often."""
     key, size = fold_in(root_key(21), window), TILE // window * window
-    table = sparse_places(Law(SPARSE, window), (key[0], key[1]), size, -(-(10**7) * window // size))
+    table = sparse_places(FamilyCode(SPARSE, window), (key[0], key[1]), size, -(-(10**7) * window // size))
     assert table.sum() >= 10**7
     judge({"places": chi_square(table.sum(1)), "signs": chi_square(table.sum(0)), "both": chi_square(table)})
 
@@ -371,14 +365,14 @@ def test_neighbouring_places_are_uncorrelated(family: str) -> None:
     """
     plan = compartments.even(5 * LENGTH, 5, d=8)
 
-    def source(place: Place) -> Vector:
+    def source(place: Place) -> Float32Array:
         basis, index = Basis(plan, place.seed, family), 8 * place.compartment + place.direction
         return basis.directions([index], place.step, place.worker)[0, plan.elements(place.compartment)]
 
     judge(place_p_values(source, squares=family in SQUARES))
 
 
-def additive(place: Place) -> Vector:
+def additive(place: Place) -> Float32Array:
     """Directions with the seed that some code uses: seed + step + worker."""
     key = fold_in(root_key(place.seed + place.step + place.worker), place.compartment)
     return direction_entries(Family("normal"), key, place.direction, LENGTH)
@@ -431,7 +425,7 @@ def second_moments(family: Family, size: int) -> Reals:
     return np.eye(size) * (1 / 3 if family.name == "uniform" else 1.0) + mean**2
 
 
-def expectation_p_values(u: Vector, g: Vector, expected: Reals) -> dict[str, float]:
+def expectation_p_values(u: Float32Array, g: Float32Array, expected: Reals) -> dict[str, float]:
     """The mean update against the expected one: in each element, and along g."""
     along = u.astype(np.float64) @ g
     scores = (u.mean(0, dtype=np.float64) - expected) / u.std(0, dtype=np.float64) * np.sqrt(len(u))

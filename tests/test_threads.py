@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rbd_ref as rbd
-from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.kernels.backend import NumbaBackend
 from tools import run_python
 
 SCRIPT = """
@@ -14,7 +14,7 @@ import hashlib
 import numpy as np
 import rbd_ref as rbd
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 digest = hashlib.sha256()
 for plan in {plans}:
     for family in FAMILIES:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.distributions import TILE, direction_entries, parse_family
-from rbd_ref.prng import root_key
-from rbd_ref.tiles import LANES, LARGEST_ROOM, SCRATCH, STRETCH, add, dot, hold, room, stretch
+from rbd_ref.kernels.tiles import LANES, LARGEST_ROOM, SCRATCH, STRETCH, add, dot, hold, room, stretch
+from rbd_ref.spec.families import direction_entries, parse_family
+from rbd_ref.spec.operations import TILE
+from rbd_ref.spec.prng import root_key
 from tools import COMPILED, bits
 
 SPARSE = ["sparse", "sparse:1", "sparse:7", "sparse:16", "sparse:64", "sparse:256"]

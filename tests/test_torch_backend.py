@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbd_ref import networks
-from rbd_ref.compartments import even, whole
 from rbd_ref.conformance.cases import draw_at, pseudo_random
-from rbd_ref.distributions import FAMILIES
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import Draw
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.models import networks
+from rbd_ref.spec.compartments import even, whole
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.operations import Draw
 from rbd_torch import makers
 from rbd_torch.backend import TorchBackend
 from rbd_torch.families import TILE
@@ -40,7 +40,7 @@ LOAD = "from rbd_ref.backend import load\ntry:\n    load('rbd_torch.backend:Torc
 REFUSED = LOAD + "except ValueError as error:\n    print(error)\n"
 COMPILED = """
 import numpy as np
-from rbd_ref.compartments import explicit
+from rbd_ref.spec.compartments import explicit
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_torch.backend import TorchBackend
 backend = TorchBackend()

@@ -22,10 +22,12 @@ from typing import NamedTuple
 
 import pytest
 
-from rbd_ref import presets, replay, runs, train
-from rbd_ref.config import RATES
-from rbd_ref.journal import START
-from rbd_ref.runs import Run
+from rbd_ref import replay, train
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs import presets
+from rbd_ref.runs.config import RATES
+from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import START
 from run_tools import (
     TINY,
     copied,

@@ -13,18 +13,21 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from rbd_ref import config as configs
-from rbd_ref import data, networks, replay, runs
-from rbd_ref.bases import Basis
-from rbd_ref.descent import EXCHANGES, METHODS, Method
-from rbd_ref.exchange import Alone
-from rbd_ref.files import RunError
-from rbd_ref.logbook import cosine
-from rbd_ref.networks import Network
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.replica import Replica
-from rbd_ref.runs import Run
-from rbd_ref.training import Silence, Stopped, Taken, train
+from rbd_ref import replay
+from rbd_ref.basis import Basis
+from rbd_ref.data import datasets as data
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.methods.descent import EXCHANGES, METHODS, Method
+from rbd_ref.models import networks
+from rbd_ref.models.networks import Network
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.communicator import Alone
+from rbd_ref.training.experiment import Replica
+from rbd_ref.training.logbook import cosine
+from rbd_ref.training.trainer import Silence, Stopped, Taken, train
 from run_tools import (
     ONE_THREAD,
     TINY,

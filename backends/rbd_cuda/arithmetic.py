@@ -3,7 +3,7 @@
 A plain `x * y + z` becomes one fused instruction, in PTX or later in ptxas; libdevice's functions with a rounding in
 their names do not. Numba's CUDA simulator lets those return NaN without a word, so there they are functions of the
 host, where Numba fuses nothing.
-May import: numpy, numba.cuda. Tests: tests/test_cuda_backend.py.
+Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations

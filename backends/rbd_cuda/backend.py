@@ -3,7 +3,7 @@
 numba-cuda is imported when the backend is made, not when this module is. Nothing of size D d is stored: kernels make
 entries where they need them, and `descend`, too, makes them twice rather than store them.
 Specification: docs/specification.md.
-May import: numpy, rbd_ref, gpu (when it is made). Tests: tests/test_cuda_backend.py.
+Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.compartments import Plan
-from rbd_ref.distributions import F32, Family, Vector
-from rbd_ref.hadamard import padded
-from rbd_ref.operations import Draw, flush
-from rbd_ref.prng import Words
+from rbd_ref.kernels.families import family_code
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import Family
+from rbd_ref.spec.hadamard import padded
+from rbd_ref.spec.operations import Draw, flush
 
 Table = NDArray[np.int64]
 SIMULATED = Capabilities(
@@ -48,7 +49,7 @@ def ceiling(x: Any, y: Any) -> Any:
 
 def shape_of(family: Family) -> Shape:
     """The shape of any family but `srht`."""
-    code = family.law.code
+    code = family_code(family).code
     if family.name == "sparse":
         return Shape("sparse", family.window, 2, 1, 1)
     if family.name in ("normal", "uniform"):
@@ -105,7 +106,7 @@ class CudaBackend:
         self._each("words", counter.shape[1], key[0], key[1], self.device.array(counter), out)
         return self._host(out)
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Rows of phi: updates of one coefficient that is 1, or rows of the Hadamard matrix under signs."""
         plan = draw.plan
         if len(indices) == 0:
@@ -121,15 +122,15 @@ class CudaBackend:
             self._rebuild(draw, owners, (numbers, 1, 0, begins), self.device.array(np.ones(1, F32)), phi)
         return self._host(phi).reshape(-1, plan.D)
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """Inner products in a fixed tree, divided by N."""
         return self._host(self._project(draw, self.device.array(g)))
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """Every element takes its directions in order."""
         return self._host(self._reconstruct(draw, self.device.array(flush(a))))
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """`project` and then `reconstruct`; the coefficients stay on the device between them."""
         a = self._project(draw, self.device.array(g))
         return self._host(a), self._host(self._reconstruct(draw, a))

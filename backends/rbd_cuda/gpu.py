@@ -1,6 +1,6 @@
 """The device as the backend sees it: arrays there and back, and launches of kernels by name.
 
-May import: numpy, arithmetic, kernels, simulator (under it only). Tests: tests/test_cuda_backend.py.
+Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations

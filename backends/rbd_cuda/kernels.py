@@ -5,7 +5,7 @@ Families come in three shapes by what a block of two words gives: `pairs` (norma
 bernoulli-graphcore: 64 elements) and `sparse` (two windows). No sum hangs on the order in which threads run: each
 element of an update belongs to one thread, and inner products are added by a fixed tree.
 Specification: docs/specification.md, sections 1, 4, 6 and 7.
-May import: numpy, numba.cuda, arithmetic, and constants of rbd_ref. Tests: tests/test_cuda_backend.py.
+Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from rbd_cuda.arithmetic import (
     square_root,
     subtract,
 )
-from rbd_ref.distributions import (
-    BERNOULLI,
+from rbd_ref._types import Float32Array, Words
+from rbd_ref.kernels.families import BERNOULLI, NORMAL
+from rbd_ref.spec.families import (
     C1,
     C2,
     C3,
     HALF,
     LARGEST,
     MIDDLE,
-    NORMAL,
     ONE,
     Q0,
     Q1,
@@ -56,11 +56,10 @@ from rbd_ref.distributions import (
     STEP_24,
     THRESHOLD,
     TWO_LN_2,
-    Vector,
 )
-from rbd_ref.hadamard import ROW_COUNTER, SIGN_COUNTER
-from rbd_ref.operations import LEAST_COEFFICIENT
-from rbd_ref.prng import PARITY, Words
+from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
+from rbd_ref.spec.operations import LEAST_COEFFICIENT
+from rbd_ref.spec.prng import PARITY
 
 types: Any = numba.types
 float32, float64, int64, uint32, void = types.float32, types.float64, types.int64, types.uint32, types.void
@@ -195,7 +194,7 @@ def words(k0: np.uint32, k1: np.uint32, counter: Words, out: Words) -> None:
         out[0, p], out[1, p] = threefry(k0, k1, counter[0, p], counter[1, p])
 
 
-def clear(x: Vector) -> None:
+def clear(x: Float32Array) -> None:
     """Zeros."""
     for p in range(cuda.grid(1), x.shape[0], cuda.gridsize(1)):
         x[p] = ZERO
@@ -205,7 +204,7 @@ def clear(x: Vector) -> None:
 # where the compartment begins in u).
 
 
-def rebuild_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector, u: Vector) -> None:
+def rebuild_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Array, u: Float32Array) -> None:
     """A thread for each pair of elements, which takes the directions in order."""
     job = cuda.blockIdx.x
     k, p, first = jobs[job, 0], jobs[job, 1] + cuda.threadIdx.x, jobs[job, 2]
@@ -222,7 +221,7 @@ def rebuild_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector, u:
             u[here + 1] = odd
 
 
-def rebuild_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector, u: Vector) -> None:
+def rebuild_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Array, u: Float32Array) -> None:
     """Four elements a thread; the words of some directions are made by all threads together and read by all."""
     staged = cuda.shared.array(STAGED, uint32)
     job, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -247,7 +246,7 @@ def rebuild_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector, u: 
         u0, u1, u2, j = u1, u2, u3, j + THREADS
 
 
-def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Vector, u: Vector) -> None:
+def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Array, u: Float32Array) -> None:
     """Two windows a thread, which adds their entries to u, zero before, direction by direction."""
     job = cuda.blockIdx.x
     k, p, first = jobs[job, 0], jobs[job, 1] + cuda.threadIdx.x, jobs[job, 2]
@@ -281,7 +280,7 @@ def reduce(inner: float, square: float, sums: Sums) -> None:
         sums[cuda.blockIdx.x, 0], sums[cuda.blockIdx.x, 1] = both[0, 0], both[1, 0]
 
 
-def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: Sums) -> None:
+def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, sums: Sums) -> None:
     """Each thread takes every 256th pair: some in float32, and their sums in binary64."""
     job = cuda.blockIdx.x
     k, last, start = jobs[job, 0], jobs[job, 2], jobs[job, 4]
@@ -298,7 +297,7 @@ def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: 
     reduce(inner, square, sums)
 
 
-def dot_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: Sums) -> None:
+def dot_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, sums: Sums) -> None:
     """The threads make a block of words each; then each takes every 256th element of those."""
     staged = cuda.shared.array(STAGED, uint32)
     job, t, shift = cuda.blockIdx.x, cuda.threadIdx.x, shift_of(code)
@@ -317,7 +316,7 @@ def dot_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: S
     reduce(inner, square, sums)
 
 
-def dot_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sums: Sums) -> None:
+def dot_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, sums: Sums) -> None:
     """Each thread takes the two windows of every 256th block, in binary64."""
     job = cuda.blockIdx.x
     k, start = jobs[job, 0], jobs[job, 4]
@@ -333,7 +332,7 @@ def dot_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Vector, sum
     reduce(inner, square, sums)
 
 
-def finish(first: Jobs, sums: Sums, divisors: Sums, a: Vector) -> None:
+def finish(first: Jobs, sums: Sums, divisors: Sums, a: Float32Array) -> None:
     """Coefficients: the sums of their jobs in order, divided by N; N is their square where that is 0."""
     for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         inner, square = float64(0), float64(0)
@@ -367,7 +366,7 @@ def srht_words(jobs: Jobs, keys: Words, x: NDArray[np.uint32]) -> None:
             x[here + 1] = x1
 
 
-def srht_rows(jobs: Jobs, keys: Words, sizes: Jobs, phi: Vector) -> None:
+def srht_rows(jobs: Jobs, keys: Words, sizes: Jobs, phi: Float32Array) -> None:
     """Elements of directions: signs, turned where an odd number of bits is set in both the row and the element."""
     job = cuda.blockIdx.x
     k, row = jobs[job, 0], jobs[job, 2]
@@ -376,7 +375,7 @@ def srht_rows(jobs: Jobs, keys: Words, sizes: Jobs, phi: Vector) -> None:
         phi[jobs[job, 3] + j] = s if cuda.popc(np.uint32(row & j)) % 2 == 0 else -s
 
 
-def srht_signs(jobs: Jobs, keys: Words, sizes: Jobs, x: Vector, y: Vector) -> None:
+def srht_signs(jobs: Jobs, keys: Words, sizes: Jobs, x: Float32Array, y: Float32Array) -> None:
     """y_j = 0 + s_j x_j; an eighth of the threads make the words that all read."""
     staged = cuda.shared.array(STAGED, uint32)
     job, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -390,7 +389,7 @@ def srht_signs(jobs: Jobs, keys: Words, sizes: Jobs, x: Vector, y: Vector) -> No
         y[jobs[job, 3] + j] = add(ZERO, multiply(s, x[jobs[job, 2] + j]))
 
 
-def srht_tile(jobs: Jobs, x: Vector) -> None:
+def srht_tile(jobs: Jobs, x: Float32Array) -> None:
     """The levels of the transform that stay within a job's elements, in shared memory."""
     tile = cuda.shared.array(SPAN, float32)
     job, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -410,7 +409,7 @@ def srht_tile(jobs: Jobs, x: Vector) -> None:
         x[start + j] = tile[j]
 
 
-def srht_level(h: int, jobs: Jobs, x: Vector) -> None:
+def srht_level(h: int, jobs: Jobs, x: Float32Array) -> None:
     """One level of the transform for compartments of more than h elements: a job does half as many pairs."""
     job = cuda.blockIdx.x
     first = jobs[job, 1] // 2
@@ -420,13 +419,13 @@ def srht_level(h: int, jobs: Jobs, x: Vector) -> None:
         x[j], x[j + h] = add(low, high), subtract(low, high)
 
 
-def srht_pick(places: Jobs, divisors: Sums, x: Vector, a: Vector) -> None:
+def srht_pick(places: Jobs, divisors: Sums, x: Float32Array, a: Float32Array) -> None:
     """Coefficients: their rows of the transform, divided by N."""
     for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         a[q] = coefficient(float64(x[places[q]]), divisors[q])
 
 
-def srht_place(places: Jobs, a: Vector, x: Vector) -> None:
+def srht_place(places: Jobs, a: Float32Array, x: Float32Array) -> None:
     """Coefficients, each put at its row."""
     for q in range(cuda.grid(1), a.shape[0], cuda.gridsize(1)):
         x[places[q]] = a[q]

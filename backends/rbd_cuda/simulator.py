@@ -3,7 +3,7 @@
 The simulator's threads look for the array of a line, and one that finds none makes it: of two that look at once each
 makes its own, and what the one writes the other never sees. Here they look one after the other. And the simulator asks
 all its threads in a loop whether they have come to a barrier, which takes most of its time; here they say so.
-May import: numpy, numba.cuda's simulator. Tests: tests/test_cuda_backend.py.
+Tests: tests/test_cuda_backend.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A compartment is cut into tiles; a *lane* is one tile of one compartment. A graph makes a few directions of a few lanes
 at a time, so memory is O(D + d) and a handful of graphs serves every plan. The host does what a graph of fixed shape
 does badly: keys, the choice of `srht`'s rows, the sums over tiles in binary64 and the quotient.
-May import: numpy, rbd_ref, graphs and device of this package. Tests: tests/test_ipu_backend.py.
+Tests: tests/test_ipu_backend.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ipu import device
+from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.compartments import Plan
-from rbd_ref.distributions import F32, Vector
-from rbd_ref.hadamard import ROW_COUNTER, padded
-from rbd_ref.operations import Draw, flush
-from rbd_ref.prng import Words
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.hadamard import ROW_COUNTER, padded
+from rbd_ref.spec.operations import Draw, flush
 
 SMALL_TILE, LARGE_TILE = 256, 4096  # elements of a lane; multiples of every block
 SMALL_SIZE = 1024  # compartments up to this size are cut into small tiles
@@ -57,7 +56,7 @@ def place(plan: Plan, lane: Lane) -> slice:
     return slice(start, start + lane.count)
 
 
-def spread(plan: Plan, lanes: Sequence[Lane], shape: tuple[int, ...], x: Vector) -> Vector:
+def spread(plan: Plan, lanes: Sequence[Lane], shape: tuple[int, ...], x: Float32Array) -> Float32Array:
     """The lanes' parts of x as rows of `shape`, zero where a lane is shorter."""
     rows = np.zeros(shape, dtype=F32)
     for row, lane in zip(rows.reshape(-1, shape[-1]), lanes, strict=False):
@@ -149,7 +148,7 @@ class IpuBackend:
 
     # Directions.
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Chosen rows of phi, zero outside their compartment."""
         phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
         located = [draw.plan.locate(index) for index in indices]
@@ -163,7 +162,7 @@ class IpuBackend:
             self._fill(draw, tile, [(n, i, lane) for n, k, i in here for lane in lanes_of(draw.plan, k, tile)], phi)
         return phi
 
-    def _fill(self, draw: Draw, tile: int, cells: list[tuple[int, int, Lane]], phi: Vector) -> None:
+    def _fill(self, draw: Draw, tile: int, cells: list[tuple[int, int, Lane]], phi: Float32Array) -> None:
         """Write cells, each a row of phi, a direction of its compartment, and a lane."""
         shape = self._shapes[tile]
         room = shape.directions * shape.lanes
@@ -177,7 +176,7 @@ class IpuBackend:
 
     # Operations.
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i: tiles are summed in the graphs, their sums here, in binary64 and in order."""
         sums = np.zeros((2, draw.plan.d))
         if draw.family.name == "srht":
@@ -189,7 +188,7 @@ class IpuBackend:
         with np.errstate(over="ignore"):
             return flush((sums[0] / np.where(divisors == 0, sums[1], divisors)).astype(F32))
 
-    def _measure(self, draw: Draw, tile: int, lanes: list[Lane], g: Vector, sums: NDArray[np.float64]) -> None:
+    def _measure(self, draw: Draw, tile: int, lanes: list[Lane], g: Float32Array, sums: NDArray[np.float64]) -> None:
         """Add a few lanes' part of <phi, g> and, where it is wanted, of <phi, phi> to `sums`."""
         shape, squares = self._shapes[tile], bool(draw.divisors[0] == 0)
         also: Inputs = {"g": spread(draw.plan, lanes, (1, shape.lanes, tile), g)}
@@ -203,7 +202,7 @@ class IpuBackend:
                     part = row[draw.plan.directions(lane.k)][i : i + shape.directions]
                     part += result[: part.size, c, 0]
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """u = sum_i a_i phi_i, from i = 0 up."""
         a, u = flush(a), np.zeros(draw.plan.D, dtype=F32)
         if draw.family.name == "srht":
@@ -214,7 +213,7 @@ class IpuBackend:
             self._rebuild(draw, tile, lanes, a, u)
         return u
 
-    def _rebuild(self, draw: Draw, tile: int, lanes: list[Lane], a: Vector, u: Vector) -> None:
+    def _rebuild(self, draw: Draw, tile: int, lanes: list[Lane], a: Float32Array, u: Float32Array) -> None:
         """The update of a few lanes; directions that a lane does not have get the coefficient 0, which adds nothing."""
         shape = self._shapes[tile]
         total = np.zeros((1, shape.lanes, tile), dtype=F32)
@@ -227,7 +226,7 @@ class IpuBackend:
         for row, lane in zip(total[0], lanes, strict=False):
             u[place(draw.plan, lane)] = row[: lane.count]
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """`project`, then `reconstruct`: directions are made twice, as they are cheaper to make than to send."""
         a = self.project(draw, g)
         return a, self.reconstruct(draw, a)
@@ -259,7 +258,7 @@ class IpuBackend:
                 cells["k0"][0, : len(part), 0], cells["k1"][0, : len(part), 0] = draw.keys[:, part]
                 yield part, shape, cells
 
-    def _analyse(self, draw: Draw, g: Vector, inner: NDArray[np.float64]) -> None:
+    def _analyse(self, draw: Draw, g: Float32Array, inner: NDArray[np.float64]) -> None:
         """<phi_i, g> of every direction: signs and transform in the graph, the rows taken here."""
         rows = self._rows(draw)
         for part, shape, cells in self._transforms(draw, range(draw.plan.K)):
@@ -268,7 +267,7 @@ class IpuBackend:
             for line, k in zip(y, part, strict=False):
                 inner[draw.plan.directions(k)] = line[rows[k]]
 
-    def _synthesise(self, draw: Draw, given: dict[int, tuple[Integers, Vector]], u: Vector) -> None:
+    def _synthesise(self, draw: Draw, given: dict[int, tuple[Integers, Float32Array]], u: Float32Array) -> None:
         """s (H z) of compartments with given rows and coefficients into u, which is zero: adding leaves no -0."""
         for part, shape, cells in self._transforms(draw, list(given)):
             z = np.zeros(shape, dtype=F32)

@@ -2,7 +2,7 @@
 
 All three are given the graphs of graphs.py as they are. Only PopART knows the operators of `ai.graphcore`; for
 onnxruntime they are added to the model as functions of standard operators, for the reference evaluator as classes.
-May import: numpy, onnx, onnxruntime, popart (each when it is asked for). Tests: tests/test_ipu_backend.py.
+Tests: tests/test_ipu_backend.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ no shift and no reading of a float's bits: a shift is a product or a quotient wi
 found by comparing. All shapes are fixed. A *cell* is one tile of one direction: `directions` x `lanes` cells are made
 at once, and each cell has its own key, direction number and first element, as inputs of shape (directions, lanes, 1).
 Specification: docs/specification.md, sections 1, 4, 6 and 7.
-May import: numpy, onnx, rbd_ref.prng, rbd_ref.distributions. Tests: tests/test_ipu_backend.py.
+Tests: tests/test_ipu_backend.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from rbd_ref import distributions as law
-from rbd_ref.prng import PARITY, ROTATIONS
+from rbd_ref.spec import families as law
+from rbd_ref.spec.prng import PARITY, ROTATIONS
 
 DOMAIN = "ai.graphcore"
 OPSET, DOMAIN_OPSET, IR_VERSION = 11, 1, 6

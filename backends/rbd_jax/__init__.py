@@ -2,5 +2,5 @@
 
 `backend` holds the class; `rounding`, `families`, `sweep` and `hadamard` hold what it compiles, and `networks` the
 gradients. Importing this package does not import JAX; making a `JaxBackend` does.
-May import: rbd_ref, jax. Tests: tests/test_jax_backend.py.
+Tests: tests/test_jax_backend.py.
 """

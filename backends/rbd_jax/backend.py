@@ -3,7 +3,7 @@
 A compartment's vectors are padded to a bucket and given to XLA; d directions go in calls of a fixed number. JAX is
 imported when a backend is made, so that without it there is one sentence and not a traceback. JAX's configuration is
 left alone: float64 is not needed.
-May import: numpy, rbd_ref's protocol, and jax through the package's other modules. Tests: tests/test_jax_backend.py.
+Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.distributions import F32, Vector, window_starts
-from rbd_ref.hadamard import padded
-from rbd_ref.networks import Network
-from rbd_ref.operations import Draw
-from rbd_ref.prng import Words
+from rbd_ref.models.networks import Network
+from rbd_ref.spec.families import window_starts
+from rbd_ref.spec.hadamard import padded
+from rbd_ref.spec.operations import Draw
 
 KINDS = {"rademacher": "bits", "bernoulli-graphcore": "bits"}  # other families are their own kind
 WORD = np.uint32
 
 
-def fitted(x: Vector, length: int) -> Vector:
+def fitted(x: Float32Array, length: int) -> Float32Array:
     """x with zeros behind it."""
     longer = np.zeros(length, dtype=F32)
     longer[: x.size] = x
@@ -103,7 +103,7 @@ class JaxBackend:
         longer[:, :n] = counter
         return np.array(self._sweep.words(key, longer))[:, :n].copy()
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Each row is the update of one coefficient of 1, alone."""
         phi = np.zeros((len(indices), draw.plan.D), dtype=F32)
         for row, index in zip(phi, indices, strict=True):
@@ -111,15 +111,15 @@ class JaxBackend:
             row[draw.plan.elements(k)] = self._direction(Compartment(draw, k), i)
         return phi
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i."""
         return self._run(draw, g, None, rebuild=False)[0]
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """u = sum_i a_i phi_i, from i = 0 up."""
         return self._run(draw, None, a, rebuild=True)[1]
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """(a, u) of `project` and `reconstruct`, each direction made once."""
         return self._run(draw, g, None, rebuild=True)
 
@@ -129,12 +129,16 @@ class JaxBackend:
         given = os.environ.get("NPROC", "")
         return int(given) if given.isdecimal() and int(given) > 0 else len(os.sched_getaffinity(0))
 
-    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: NDArray[Any]) -> tuple[float, Vector]:
+    def loss_and_gradient(
+        self, network: Network, theta: Float32Array, x: Float32Array, y: NDArray[Any]
+    ) -> tuple[float, Float32Array]:
         """`rbd_ref.networks.loss_and_gradient` by `jax.grad`."""
         value, gradient = self._networks.value_and_gradient(network, theta, x, y.astype(np.int32))
         return float(value), np.array(gradient)
 
-    def _run(self, draw: Draw, g: Vector | None, a: Vector | None, rebuild: bool) -> tuple[Vector, Vector]:
+    def _run(
+        self, draw: Draw, g: Float32Array | None, a: Float32Array | None, rebuild: bool
+    ) -> tuple[Float32Array, Float32Array]:
         """Compartment after compartment: coefficients of g, or else those given, and their update if asked for."""
         plan = draw.plan
         found, u = np.zeros(plan.d, dtype=F32), np.zeros(plan.D, dtype=F32)
@@ -149,7 +153,9 @@ class JaxBackend:
         """The compartment's arguments as XLA's programs take them."""
         return self._families.Law(**part.law)
 
-    def _swept(self, part: Compartment, g: Vector | None, a: Vector | None, rebuild: bool) -> tuple[Vector, Vector]:
+    def _swept(
+        self, part: Compartment, g: Float32Array | None, a: Float32Array | None, rebuild: bool
+    ) -> tuple[Float32Array, Float32Array]:
         """All directions of a compartment, a chunk after the other."""
         chunk, pieces = self._sweep.CHUNK, []
         update = self._vector(part, np.empty(0, dtype=F32))
@@ -161,14 +167,14 @@ class JaxBackend:
             pieces.append(coefficients)
         return np.concatenate(pieces)[: part.d], np.asarray(update).view(F32)[: part.size]
 
-    def _vector(self, part: Compartment, x: Vector) -> Any:
+    def _vector(self, part: Compartment, x: Float32Array) -> Any:
         """x on the device, padded to the bucket of the compartment, as pairs where the family comes in pairs."""
         longer = fitted(x, self._sweep.bucket(part.size))
         pairs = part.kind in ("normal", "uniform")
         return self._sweep.on_device(longer.view(np.complex64) if pairs else longer)
 
     def _call(
-        self, part: Compartment, first: int, count: int, g: Any, a: Vector, u: Any, flags: tuple[bool, bool]
+        self, part: Compartment, first: int, count: int, g: Any, a: Float32Array, u: Any, flags: tuple[bool, bool]
     ) -> tuple[Any, Any]:
         """One call of the compiled sweep; `flags` are measure and rebuild."""
         blocks = self._sweep.bucket(part.windows) // 2 if part.kind == "sparse" else 0
@@ -176,7 +182,7 @@ class JaxBackend:
         a, u = self._sweep.sweep(part.kind, blocks, self._law(part), wanted, g, a, u)
         return a, u
 
-    def _direction(self, part: Compartment, i: int) -> Vector:
+    def _direction(self, part: Compartment, i: int) -> Float32Array:
         """phi_i over its compartment."""
         if part.kind == "srht":
             unit = np.zeros(part.d, dtype=F32)
@@ -187,8 +193,8 @@ class JaxBackend:
         return np.asarray(update).view(F32)[: part.size]
 
     def _structured(
-        self, part: Compartment, g: Vector | None, a: Vector | None, rebuild: bool
-    ) -> tuple[Vector, Vector]:
+        self, part: Compartment, g: Float32Array | None, a: Float32Array | None, rebuild: bool
+    ) -> tuple[Float32Array, Float32Array]:
         """All directions of `srht` by one transform, or two."""
         n, law = padded(part.size), self._law(part)
         length = self._sweep.bucket(n)

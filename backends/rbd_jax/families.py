@@ -4,7 +4,7 @@ XLA computes a result of two arrays twice, once for each. So the two elements of
 the parts of one complex number: a vector of n / 2 such pairs is, in memory, the vector of n floats. Nothing is ever
 multiplied as a complex number.
 Specification: docs/specification.md, sections 1 and 4.
-May import: jax, rounding, rbd_ref's constants. Tests: tests/test_jax_backend.py.
+Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from rbd_jax.rounding import Array, as_floats, as_words, product, stored, tree_sum
-from rbd_ref.distributions import (
+from rbd_ref.spec.families import (
     C1,
     C2,
     C3,
@@ -38,7 +38,7 @@ from rbd_ref.distributions import (
     THRESHOLD,
     TWO_LN_2,
 )
-from rbd_ref.prng import PARITY, ROTATIONS
+from rbd_ref.spec.prng import PARITY, ROTATIONS
 
 PAIR, BITS = 2, 64  # elements that a block of two words gives
 Word = np.uint32

@@ -2,7 +2,7 @@
 
 The vectors are as long as a power of two, which may be longer than the specification's n: zeros beyond n change no
 bit of the first n numbers. Rows are a mask over 0 .. n - 1, so that no shape depends on d.
-Specification: docs/specification.md, section 4.6. May import: jax, families, sweep. Tests: tests/test_jax_backend.py.
+Specification: docs/specification.md, section 4.6. Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax import lax
 from rbd_jax.families import BITS, Law, Word, bits, word_vector
 from rbd_jax.rounding import Array, as_floats, product, stored
 from rbd_jax.sweep import flush
-from rbd_ref.hadamard import ROW_COUNTER, SIGN_COUNTER
+from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
 
 NEVER = Word(2**32 - 1)
 

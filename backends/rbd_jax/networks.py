@@ -2,7 +2,7 @@
 
 The shapes and their order are those of the `Network` that is given; only what is done with the tensors is written
 again. Gradients agree with the reference's to a tolerance, so here sums have whatever order XLA gives them.
-May import: jax, rbd_ref.networks. Tests: tests/test_jax_backend.py.
+Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from rbd_jax.rounding import Array
-from rbd_ref.layers import EPSILON
-from rbd_ref.networks import STAGES, Network
+from rbd_ref.models.layers import EPSILON
+from rbd_ref.models.networks import STAGES, Network
 
 EXACT = lax.Precision.HIGHEST  # float32 as on a CPU, where a device has something cheaper
 BLOCKS = {"resnet8": 1, "resnet32": 5}

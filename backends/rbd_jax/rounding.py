@@ -3,7 +3,7 @@
 XLA on a CPU contracts `x * y + z` into one operation with one rounding, and has no switch for it in a program. What
 stops it is an exclusive or between the product and the sum, with a word that is zero when the program runs but that the
 compiler cannot know. A reduction of XLA has an order of its own, so sums are written out as trees here.
-May import: jax. Tests: tests/test_jax_backend.py.
+Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 One program does all of `project`, `reconstruct`, `descend` and `directions`: what is wanted are arguments, so the bits
 of `descend` are those of the other two, and XLA compiles once for a family and a size. Sizes are rounded up to a few,
 see `bucket`: entries beyond the end meet zeros of g, count in no square, and are cut off u. d is an argument too.
-Specification: docs/specification.md, sections 5 to 7. May import: jax, rounding, families.
-Tests: tests/test_jax_backend.py.
+Specification: docs/specification.md, sections 5 to 7. Tests: tests/test_jax_backend.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     RBD_TORCH_COMPILE    1 compiles the generator, once for a machine: the same bits, sooner
 
 torch is imported when a backend is made, not before. Then this module keeps what it imported in the instance.
-May import: numpy, rbd_ref, and rbd_torch within functions. Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_ref._types import Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.distributions import Vector
-from rbd_ref.networks import Labels, Network
-from rbd_ref.operations import Draw, flush
-from rbd_ref.prng import Words
+from rbd_ref.models.networks import Labels, Network
+from rbd_ref.spec.operations import Draw, flush
 
 SWITCHES = {"": False, "0": False, "1": True}
 
@@ -93,12 +92,12 @@ class TorchBackend:
         found: Words = self.torch.stack(x).cpu().numpy().view(np.uint32)
         return found
 
-    def directions(self, draw: Draw, indices: Sequence[int]) -> Vector:
+    def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Chosen rows of phi, zero outside their compartment."""
         with self.torch.no_grad():
             return self.operations.directions(draw, self._tensor(draw.keys), self.makers, indices)
 
-    def _run(self, draw: Draw, a: Any, g: Vector | None, update: bool) -> tuple[Vector, Vector]:
+    def _run(self, draw: Draw, a: Any, g: Float32Array | None, update: bool) -> tuple[Float32Array, Float32Array]:
         """`operations.run`: g into a, if there is g, then a into the update, if it is asked for."""
         u = self.torch.zeros(draw.plan.D, device=self.device) if update else None
         with self.torch.no_grad():
@@ -106,19 +105,21 @@ class TorchBackend:
             self.operations.run(draw, self._tensor(draw.keys), self.makers, a, gradient, u)
         return a.cpu().numpy(), np.empty(0, np.float32) if u is None else u.cpu().numpy()
 
-    def project(self, draw: Draw, g: Vector) -> Vector:
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i: the sum by a tree of float32, the upper half added to the lower until one is left."""
         return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=False)[0]
 
-    def reconstruct(self, draw: Draw, a: Vector) -> Vector:
+    def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """u = sum_i a_i phi_i, to the bit."""
         return self._run(draw, self._tensor(flush(a)), None, update=True)[1]
 
-    def descend(self, draw: Draw, g: Vector) -> tuple[Vector, Vector]:
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """`project` and `reconstruct` with each direction made once."""
         return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=True)
 
-    def loss_and_gradient(self, network: Network, theta: Vector, x: Vector, y: Labels) -> tuple[float, Vector]:
+    def loss_and_gradient(
+        self, network: Network, theta: Float32Array, x: Float32Array, y: Labels
+    ) -> tuple[float, Float32Array]:
         """The mean softmax cross entropy of a batch and its gradient (D), by torch's automatic differentiation."""
         module = self.networks.module_of(network, self.device)
         images = self._tensor(np.asarray(x, dtype=np.float32))

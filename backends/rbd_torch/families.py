@@ -3,7 +3,7 @@
 Each line of a tensor is one direction, with the key of its compartment and its number in it, so directions of several
 compartments are made at once. `srht` takes its signs from here and its rows from hadamard.py.
 Specification: docs/specification.md, section 4.
-May import: torch, words, makers, rbd_ref.distributions. Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rbd_ref.distributions import Family, window_starts
+from rbd_ref.spec.families import Family, window_starts
 from rbd_torch.makers import Makers
 from rbd_torch.words import Pair, shift_right
 

@@ -3,7 +3,7 @@
 The specification orders the levels of the transform and so every rounding, but not where numbers lie meanwhile: here
 they are transposed once on the way, so that no level works on neighbours closer than about sqrt(n), which is slow.
 Specification: docs/specification.md, section 4.6.
-May import: torch, families, rbd_ref.hadamard (constants). Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rbd_ref.distributions import Family
-from rbd_ref.hadamard import ROW_COUNTER, SIGN_COUNTER, padded
+from rbd_ref.spec.families import Family
+from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER, padded
 from rbd_torch.families import Lines, interleave
 from rbd_torch.words import SIGN
 

@@ -3,7 +3,7 @@
 Two small graphs: the compiler takes minutes for one large one. Options keep it from expanding each word into all
 rounds before it (`realize_opcount_threshold`) and from fusing products with sums; the compiled code is kept on disk
 by torch. Short lines go to the plain functions, which take many at once: the bits are the same.
-May import: torch, words, families. Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 So the gradient is one vector of D numbers as it comes from torch, and no loop goes over parameters. Batch norm takes
 mean and variance from the batch. Images come as (n, height, width, channels) and are seen as torch's channels-last.
-May import: torch, rbd_ref.networks and layers (shapes, constants). Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rbd_ref.layers import EPSILON, margins
-from rbd_ref.networks import STAGES, Network
+from rbd_ref.models.layers import EPSILON, margins
+from rbd_ref.models.networks import STAGES, Network
 
 KEPT = 8  # modules that are kept for the next step
 

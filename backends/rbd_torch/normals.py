@@ -4,7 +4,7 @@ No step is one that torch may fuse (`addcmul`, `add` of floats with `alpha`). `s
 MKL's, whose float32 root is not correctly rounded, and whose float64 root was seen to be far less exact in the first
 calls of two threads at once. There is no `torch.where`, which on the CPU costs as much as thirty additions.
 Specification: docs/specification.md, section 4.1.
-May import: torch, words, rbd_ref.distributions (constants). Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rbd_ref import distributions as law
-from rbd_ref.distributions import LARGEST, THRESHOLD
+from rbd_ref.spec import families as law
+from rbd_ref.spec.families import LARGEST, THRESHOLD
 from rbd_torch.words import SIGN, Pair, shift_right
 
 Q5, Q4, Q3, Q2, Q1, Q0 = (float(q) for q in (law.Q5, law.Q4, law.Q3, law.Q2, law.Q1, law.Q0))

@@ -4,7 +4,7 @@ Directions are made a few at a time, `TILE` entries or one direction, so memory 
 on their own; sums are taken by a fixed tree of such steps. So the number of threads changes no bit, nor does the
 device as far as it rounds float32 sums and products correctly.
 Specification: docs/specification.md, sections 5 to 7.
-May import: torch, families, hadamard, words, rbd_ref.operations. Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rbd_ref.compartments import Plan
-from rbd_ref.distributions import Vector
-from rbd_ref.hadamard import padded
-from rbd_ref.operations import LEAST_COEFFICIENT, Draw
+from rbd_ref._types import Float32Array
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.hadamard import padded
+from rbd_ref.spec.operations import LEAST_COEFFICIENT, Draw
 from rbd_torch import hadamard
 from rbd_torch.families import TILE, Lines
 from rbd_torch.makers import Makers
@@ -144,7 +144,7 @@ def run(draw: Draw, keys: Tensor, makers: Makers, a: Tensor, g: Tensor | None, u
         ).run()
 
 
-def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int]) -> Vector:
+def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int]) -> Float32Array:
     """phi (len(indices), D) in NumPy: those of one size and d together, a tile at a time."""
     phi = np.zeros((len(indices), draw.plan.D), dtype=np.float32)
     alike: dict[tuple[int, int], list[int]] = {}
@@ -161,7 +161,7 @@ def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int])
     return phi
 
 
-def entries(draw: Draw, keys: Tensor, makers: Makers, found: list[tuple[int, int]]) -> Vector:
+def entries(draw: Draw, keys: Tensor, makers: Makers, found: list[tuple[int, int]]) -> Float32Array:
     """The entries (n, size) of directions that are given by compartment, all of one size and d, and number."""
     compartments = torch.tensor([k for k, _ in found], device=keys.device)
     numbers = torch.tensor([i for _, i in found], dtype=torch.int32, device=keys.device)

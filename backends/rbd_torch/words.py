@@ -1,14 +1,14 @@
 """Threefry2x32-20 on tensors: torch has no arithmetic of uint32, so words are int32 that wrap around.
 
 Specification: docs/specification.md, section 1.
-May import: torch, rbd_ref.prng (constants). Tests: tests/test_torch_backend.py.
+Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from rbd_ref.prng import PARITY, ROTATIONS
+from rbd_ref.spec.prng import PARITY, ROTATIONS
 
 Pair = tuple[Tensor, Tensor]
 SIGN = -(2**31)  # bit 31 of an int32

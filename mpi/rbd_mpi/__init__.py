@@ -1,7 +1,7 @@
 """rbd_mpi: the exchange of rbd_ref.train over MPI, the paper's Algorithm 1 on the right.
 
 Found by the entry point `mpi` of the group `rbd_ref.exchanges`, when an MPI launcher started the process.
-May import: rbd_ref, mpi4py. Tests: tests/test_mpi.py.
+Tests: tests/test_mpi.py.
 """
 
 from rbd_mpi.launch import connect

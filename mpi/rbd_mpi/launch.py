@@ -1,6 +1,6 @@
 """From processes that a launcher started to an exchange: what has to be set before MPI is, and what can be wrong.
 
-May import: rbd_ref.files, exchange, mpi4py (late). Tests: tests/test_mpi.py.
+Tests: tests/test_mpi.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbd_ref.files import RunError
+from rbd_ref.runs.files import RunError
 
 if TYPE_CHECKING:
-    from rbd_mpi.exchange import MpiExchange
+    from rbd_mpi.communicator import MpiExchange
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes the launcher says it started
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "orterun")
@@ -73,7 +73,7 @@ def connect() -> MpiExchange:
     """The exchange over all processes that were started together."""
     prepare()
     mpi = load()
-    from rbd_mpi.exchange import MpiExchange
+    from rbd_mpi.communicator import MpiExchange
 
     started, found = number(SIZES), mpi.COMM_WORLD.size
     if started and started != found:

@@ -1,7 +1,7 @@
 """The ranks of one node: memory that they share, and updates that they rebuild together, to the same bits.
 
 RBD_REF_RANKS_PER_NODE=n makes each n neighbouring ranks a node of their own, to see on one machine what several do.
-May import: numpy, rbd_ref.descent, mpi4py (handed in). Tests: tests/test_mpi.py.
+Tests: tests/test_mpi.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rbd_ref.descent import Rebuild
-from rbd_ref.distributions import F32, Vector
+from rbd_ref._types import F32, Float32Array
+from rbd_ref.methods.descent import Rebuild
 
 ROOM = 2**24  # floats in the window through which updates are added, at most
 
@@ -25,7 +25,7 @@ class Shared:
         size = int(np.prod(shape)) * 4
         self.window = mpi.Win.Allocate_shared(size if comm.rank == 0 else 0, 4, comm=comm)
         buffer, _ = self.window.Shared_query(0)
-        self.array: Vector = np.ndarray(shape, dtype=F32, buffer=buffer)
+        self.array: Float32Array = np.ndarray(shape, dtype=F32, buffer=buffer)
         self.window.Lock_all()
 
     def free(self) -> None:
@@ -49,7 +49,7 @@ class Node:
         self.members: list[int] = self.comm.allgather(comm.rank)
         self.arrays: dict[str, Shared] = {}
 
-    def shared(self, name: str, shape: tuple[int, ...]) -> Vector:
+    def shared(self, name: str, shape: tuple[int, ...]) -> Float32Array:
         """The node's array of this name and shape; asked for by all its ranks at once."""
         if name not in self.arrays or self.arrays[name].array.shape != shape:
             if name in self.arrays:
@@ -69,7 +69,7 @@ class Node:
         """This rank's part of so many elements."""
         return slice(length * self.rank // self.size, length * (self.rank + 1) // self.size)
 
-    def by_parts(self, rebuild: Rebuild) -> Vector:
+    def by_parts(self, rebuild: Rebuild) -> Float32Array:
         """Each rank rebuilds a part of the elements of every update."""
         total = self.shared("total", (rebuild.D,))
         first, part = rebuild.part(0, self.rank, self.size)
@@ -80,7 +80,7 @@ class Node:
         self.barrier()
         return total
 
-    def by_workers(self, rebuild: Rebuild, mine: list[int]) -> Vector:
+    def by_workers(self, rebuild: Rebuild, mine: list[int]) -> Float32Array:
         """Each rank lays the updates of some workers before all; then each adds a part of the elements, in order."""
         updates = {j: rebuild.whole(j) for j in mine}
         width = max(1, min(rebuild.D, ROOM // rebuild.bases))
@@ -98,7 +98,7 @@ class Node:
             self.barrier()
         return total
 
-    def keep(self, theta: Vector) -> Vector:
+    def keep(self, theta: Float32Array) -> Float32Array:
         """theta in one place for the node: each rank writes a part, none while another still reads the one before."""
         self.turn = 1 - getattr(self, "turn", 0)
         kept, part = self.shared(f"theta {self.turn}", theta.shape), self.slice(theta.size)

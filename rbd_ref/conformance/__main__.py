@@ -1,7 +1,7 @@
 """`python -m rbd_ref.conformance`: run the suite against a backend and say how far its bits are right.
 
 Exit status 0 if it conforms to all that it declares, 1 if it fails at a level, 2 if it cannot be run at all.
-May import: suite, backend. Tests: tests/test_conformance.py.
+Tests: tests/test_conformance.py.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """The bases that the suite and the golden vectors are made of: small, but with every edge in them.
 
-May import: prng, distributions, compartments, operations, backend. Tests: through the suite.
+Tests: through the suite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rbd_ref._types import Float32Array
 from rbd_ref.backend import Backend
-from rbd_ref.compartments import Plan, even, explicit, whole
-from rbd_ref.distributions import Family, Vector, direction_entries, parse_family
-from rbd_ref.operations import Draw
-from rbd_ref.prng import fold_in, root_key
+from rbd_ref.spec.compartments import Plan, even, explicit, whole
+from rbd_ref.spec.families import Family, direction_entries, parse_family
+from rbd_ref.spec.operations import Draw
+from rbd_ref.spec.prng import fold_in, root_key
 
 LAST = 2**32 - 1
 
@@ -32,7 +33,7 @@ LONG = whole(131_075, d=3)
 FAR = explicit(65_700, [(0, 65_600, 1), (65_600, 65_700, 2)])  # a compartment that starts beyond 2^16
 
 
-def pseudo_random(label: int, n: int) -> Vector:
+def pseudo_random(label: int, n: int) -> Float32Array:
     """n numbers in (-1, 1) that are the same everywhere, for gradients and coefficients."""
     return direction_entries(Family("uniform"), fold_in(root_key(label), n), 0, n)
 

@@ -2,7 +2,7 @@
 
 A backend may have `loss_and_gradient(network, theta, x, y)`, its own automatic differentiation; one that has none is
 given the reference's gradients. Those agree to a tolerance; what follows from the numbers that were sent, to the bit.
-May import: numpy, networks, descent, bases, journal, the suite. Tests: tests/test_broken_backends.py.
+Tests: tests/test_broken_backends.py.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from rbd_ref import descent, networks
+from rbd_ref._types import F32, Float32Array
 from rbd_ref.backend import Backend
-from rbd_ref.bases import Basis
-from rbd_ref.compartments import by_layer, whole
+from rbd_ref.basis import Basis
 from rbd_ref.conformance.cases import pseudo_random, usual
 from rbd_ref.conformance.suite import check, check_families, expect, same_bits
-from rbd_ref.descent import EXCHANGES, METHODS, Method, Settings
-from rbd_ref.distributions import F32, Vector
-from rbd_ref.journal import Journal, Writer
-from rbd_ref.networks import Network
-from rbd_ref.numba_backend import NumbaBackend
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.methods import descent
+from rbd_ref.methods.descent import EXCHANGES, METHODS, Method, Settings
+from rbd_ref.models import networks
+from rbd_ref.models.networks import Network
+from rbd_ref.runs.journal import Journal, Writer
+from rbd_ref.spec.compartments import by_layer, whole
 
 OF_GRADIENT = 1e-4  # of its length: what two ways of differentiating may differ by
 STEPS, TOGETHER, BATCH = 6, 50, 5
@@ -39,18 +40,18 @@ class Oracle:
     network: Network
     backend: Any
 
-    def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Vector, np.ndarray]:
+    def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Float32Array, np.ndarray]:
         """Images and classes."""
         label = (t * 64 + worker) * 64 + (0 if offspring is None else offspring + 1)
         shape = (BATCH, *self.network.input_shape)
         x = pseudo_random(label, int(np.prod(shape))).reshape(shape)
         return x, (np.arange(BATCH) * 7 + label) % self.network.classes
 
-    def gradient(self, theta: Vector, t: int, worker: int) -> tuple[float, Vector]:
+    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
         """By the backend's own means, if it has some."""
         return networks.gradient_of(self.backend)(self.network, theta, *self.batch(t, worker))
 
-    def loss(self, theta: Vector, t: int, worker: int, offspring: int | None) -> float:
+    def loss(self, theta: Float32Array, t: int, worker: int, offspring: int | None) -> float:
         """The reference's."""
         return networks.loss(self.network, theta, *self.batch(t, worker, offspring))
 
@@ -114,7 +115,7 @@ def methods(backend: Backend, like: Backend, network: Network, workers: int) -> 
     yield descent.fpd(basis, Settings(0.02, workers=workers, optimiser="adam"))
 
 
-def trajectory(method: Method, oracle: Oracle, workers: int) -> Iterator[tuple[Vector, Vector]]:
+def trajectory(method: Method, oracle: Oracle, workers: int) -> Iterator[tuple[Float32Array, Float32Array]]:
     """What was sent at each step, and theta after it."""
     state = method.init(networks.initialise(oracle.network, 1), 0)
     for _ in range(STEPS):

@@ -1,6 +1,6 @@
 """L1: directions. Every family's entries to the bit, for any seed, step, worker, compartment and direction.
 
-May import: numpy, operations, the suite. Tests: tests/test_broken_backends.py.
+Tests: tests/test_broken_backends.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from rbd_ref.backend import Backend
-from rbd_ref.compartments import whole
 from rbd_ref.conformance.cases import ADDRESSES, FAR, MANY, draw_at, draws, usual
 from rbd_ref.conformance.golden import draw_of, floats, read
 from rbd_ref.conformance.suite import check_families, expect, same_bits
-from rbd_ref.operations import Draw, directions_dense
+from rbd_ref.spec.compartments import whole
+from rbd_ref.spec.operations import Draw, directions
 
 
 def describe(draw: Draw) -> str:
@@ -53,14 +53,14 @@ def edges(backend: Backend, family: str) -> None:
     usually = usual(backend)
     for draw in [*draws(family, usually), *(draw_at(plan, family, usually, *ADDRESSES[5]) for plan in (*MANY, FAR))]:
         got = backend.directions(draw, range(draw.plan.d))
-        same_bits(f"directions of {describe(draw)}", got, directions_dense(draw))
+        same_bits(f"directions of {describe(draw)}", got, directions(draw))
 
 
 @check_families("L1", "any choice of directions in any order gives the same rows")
 def choice(backend: Backend, family: str) -> None:
     """Few, repeated, reversed and no rows at all."""
     draw = draw_at(whole(129, d=9), family, usual(backend), *ADDRESSES[4])
-    phi = directions_dense(draw)
+    phi = directions(draw)
     kept = backend.directions(draw, [1, 2, 4])
     for indices in ([8], [3, 3], [8, 0, 5], []):
         same_bits(f"directions {indices} of {describe(draw)}", backend.directions(draw, indices), phi[indices])

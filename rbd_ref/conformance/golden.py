@@ -3,7 +3,7 @@
 They come from the plain NumPy definitions alone, never from a kernel or a backend; only the field `reference_a`, the
 reference's own rounding of `project`, is the Numba backend's. Words from outside are Random123's known answers.
 A version of the vectors is never changed: other bits are a new version (docs/specification.md, section 9).
-May import: numpy, the definitions, cases. Tests: tests/test_golden.py.
+Tests: tests/test_golden.py.
 """
 
 from __future__ import annotations
@@ -20,20 +20,14 @@ from typing import Any
 import numpy as np
 
 import rbd_ref
-from rbd_ref.compartments import Plan, whole
+from rbd_ref._types import Float32Array
 from rbd_ref.conformance.cases import ADDRESSES, PLANS, draw_at, pseudo_random
-from rbd_ref.distributions import FAMILIES, Vector
-from rbd_ref.hadamard import rows
-from rbd_ref.numba_backend import NumbaBackend
-from rbd_ref.operations import (
-    NORMALIZATIONS,
-    Draw,
-    direction_dense,
-    directions_dense,
-    project_dense,
-    reconstruct_dense,
-)
-from rbd_ref.prng import STREAMS, fold_in, root_key, stream_key, threefry2x32
+from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.spec.compartments import Plan, whole
+from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.hadamard import rows
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw, direction, directions, exact_project, reconstruct
+from rbd_ref.spec.prng import STREAMS, fold_in, root_key, stream_key, threefry2x32
 
 # (d, i) of long directions; a number above 2^16, and some found by search, in which rare events happen: the largest
 # radius word of `normal` (one block in 2^25), a place of `sparse` that other arithmetic rounds elsewhere, and equal
@@ -58,12 +52,12 @@ RANDOM123 = (
 )
 
 
-def hexadecimal(x: Vector) -> str:
+def hexadecimal(x: Float32Array) -> str:
     """Eight digits for each float32, its bits from the highest down."""
     return np.ascontiguousarray(x, dtype=">f4").tobytes().hex()
 
 
-def floats(text: str) -> Vector:
+def floats(text: str) -> Float32Array:
     """The inverse of `hexadecimal`."""
     return np.frombuffer(bytes.fromhex(text), dtype=">f4").astype(np.float32)
 
@@ -112,7 +106,7 @@ def word_cases() -> dict[str, Any]:
 def long_case(family: str, d: int, i: int) -> dict[str, Any]:
     """Direction i of d in 131,075 dimensions, by its checksum."""
     draw = draw_at(whole(131_075, d=d), family, "unit", *ADDRESSES[5])
-    digest = hashlib.sha256(direction_dense(draw, 0, i).astype("<f4").tobytes()).hexdigest()
+    digest = hashlib.sha256(direction(draw, 0, i).astype("<f4").tobytes()).hexdigest()
     return _address(draw) | {"direction": i, "sha256": digest}
 
 
@@ -122,7 +116,7 @@ def direction_cases() -> dict[str, Any]:
     for number, family in enumerate(FAMILIES_OF_CASES):
         for p, plan in enumerate(PLANS):
             draw = draw_at(plan, family, "unit", *ADDRESSES[(p + number) % len(ADDRESSES)])
-            cases.append(_address(draw) | {"phi": hexadecimal(directions_dense(draw))})
+            cases.append(_address(draw) | {"phi": hexadecimal(directions(draw))})
         long += [long_case(family, d, i) for d, i in (*LONG, *RARE.get(family, ()))]
     chosen = [{"size": n, "d": d, "rows": rows(root_key(n), n, d).tolist()} for n, d in ((1, 1), (5, 5), (100, 7))]
     return {"cases": cases, "long": long, "srht_rows_of_key_0_size": chosen}
@@ -136,9 +130,9 @@ def operation_cases() -> dict[str, Any]:
         for normalize in NORMALIZATIONS:
             draw = draw_at(plan, family, normalize, *ADDRESSES[4])
             g, given = pseudo_random(1, plan.D), pseudo_random(2, plan.d)
-            case = {"g": hexadecimal(g), "a": hexadecimal(project_dense(draw, g))}
+            case = {"g": hexadecimal(g), "a": hexadecimal(exact_project(draw, g))}
             case |= {"reference_a": hexadecimal(NumbaBackend().project(draw, g))}
-            case |= {"given_a": hexadecimal(given), "u": hexadecimal(reconstruct_dense(draw, given))}
+            case |= {"given_a": hexadecimal(given), "u": hexadecimal(reconstruct(draw, given))}
             cases.append(_address(draw) | case)
     return {"cases": cases}
 

@@ -1,6 +1,6 @@
 """How much memory a call takes at its peak, as the operating system sees it, whatever library allocates it.
 
-May import: the standard library only. Tests: tests/test_memory.py.
+Tests: tests/test_memory.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """L2: operations. `reconstruct` to the bit, `project` within tolerance and always the same, memory of O(D + d).
 
-May import: numpy, operations, the suite. Tests: tests/test_broken_backends.py.
+Tests: tests/test_broken_backends.py.
 """
 
 from __future__ import annotations
@@ -13,33 +13,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_ref._types import F32, Float32Array
 from rbd_ref.backend import Backend
-from rbd_ref.compartments import Plan, explicit, whole
 from rbd_ref.conformance.cases import ADDRESSES, FAR, LONG, MANY, draw_at, draws, pseudo_random, usual
 from rbd_ref.conformance.directions import describe
 from rbd_ref.conformance.golden import draw_of, floats, read
 from rbd_ref.conformance.memory import peak_growth
 from rbd_ref.conformance.suite import check, check_families, expect, same_bits
-from rbd_ref.distributions import F32, Vector
-from rbd_ref.operations import (
-    Draw,
-    directions_dense,
-    divisors_dense,
-    reconstruct_dense,
-)
+from rbd_ref.spec import operations as definition
+from rbd_ref.spec.compartments import Plan, explicit, whole
+from rbd_ref.spec.operations import Draw, directions, exact_divisors
 
 OF_LENGTHS, OF_VALUE = 2.0**-21, 2.0**-18
 MEMORY_D, MEMORY_FEW, MEMORY_MANY = 2**16, 16, 272
 MEMORY_ALLOWED = 16  # MiB
 
 
-def bound(draw: Draw, phi: NDArray[np.float64], g: Vector) -> NDArray[np.float64]:
+def bound(draw: Draw, phi: NDArray[np.float64], g: Float32Array) -> NDArray[np.float64]:
     """The tolerance of each coefficient: (2^-21 |phi_i| |g| + 2^-18 |<phi_i, g>|) / N_i."""
     lengths = np.linalg.norm(phi, axis=1) * np.linalg.norm(g.astype(np.float64))
-    return np.asarray((OF_LENGTHS * lengths + OF_VALUE * np.abs(phi @ g)) / divisors_dense(draw, phi))
+    return np.asarray((OF_LENGTHS * lengths + OF_VALUE * np.abs(phi @ g)) / exact_divisors(draw, phi))
 
 
-def near(backend: Backend, draw: Draw, phi: NDArray[np.float64], g: Vector, expected: NDArray[Any]) -> None:
+def near(backend: Backend, draw: Draw, phi: NDArray[np.float64], g: Float32Array, expected: NDArray[Any]) -> None:
     """Demand a `project` that gives float32 coefficients within the tolerance of the expected ones."""
     got, what = backend.project(draw, g), f"project of {describe(draw)}, {draw.normalize}"
     expect(got.dtype == F32, f"{what} has dtype {got.dtype}, expected float32")
@@ -53,9 +49,9 @@ def near(backend: Backend, draw: Draw, phi: NDArray[np.float64], g: Vector, expe
     )
 
 
-def rebuilt(backend: Backend, draw: Draw, a: Vector) -> None:
+def rebuilt(backend: Backend, draw: Draw, a: Float32Array) -> None:
     """Demand a `reconstruct` with the bits of the definition."""
-    same_bits(f"reconstruct of {describe(draw)}", backend.reconstruct(draw, a), reconstruct_dense(draw, a))
+    same_bits(f"reconstruct of {describe(draw)}", backend.reconstruct(draw, a), definition.reconstruct(draw, a))
 
 
 def plans(backend: Backend, family: str, *further: Plan) -> Iterator[Draw]:
@@ -73,7 +69,7 @@ def golden(backend: Backend, family: str) -> None:
         if draw.family.name == family and draw.normalize in backend.capabilities.normalizations:
             got = backend.reconstruct(draw, floats(row["given_a"]))
             same_bits(f"reconstruct of {describe(draw)}", got, floats(row["u"]))
-            near(backend, draw, directions_dense(draw).astype(np.float64), floats(row["g"]), floats(row["a"]))
+            near(backend, draw, directions(draw).astype(np.float64), floats(row["g"]), floats(row["a"]))
 
 
 @check_families("L2", "reconstruct equals the definition at all edges")
@@ -88,13 +84,13 @@ def reconstruct(backend: Backend, family: str) -> None:
 def project(backend: Backend, family: str) -> None:
     """Gradients of every plan and normalisation; of a long plan also some that lie along a direction."""
     for number, draw in enumerate(plans(backend, family, *MANY, FAR, LONG)):
-        dense = directions_dense(draw)
+        dense = directions(draw)
         along = [dense[0].copy(), np.sign(dense[0])] if draw.plan == LONG else []
         gradients, phi = [pseudo_random(number, draw.plan.D), *along], dense.astype(np.float64)
         for normalize in backend.capabilities.normalizations:
             for g in gradients:
                 named = replace(draw, normalize=normalize)
-                near(backend, named, phi, g, phi @ g / divisors_dense(named, phi))
+                near(backend, named, phi, g, phi @ g / exact_divisors(named, phi))
 
 
 @check_families("L2", "descend has the bits of project and then reconstruct")
@@ -132,8 +128,8 @@ def adjoint(backend: Backend, family: str) -> None:
     """<N project(g), a> = <g, reconstruct(a)>."""
     for number, draw in enumerate(plans(backend, family)):
         g, a = pseudo_random(number, draw.plan.D), pseudo_random(50 + number, draw.plan.d)
-        phi = directions_dense(draw).astype(np.float64)
-        divisors = divisors_dense(draw, phi)
+        phi = directions(draw).astype(np.float64)
+        divisors = exact_divisors(draw, phi)
         left = float((backend.project(draw, g) * divisors) @ a)
         right = float(backend.reconstruct(draw, a).astype(np.float64) @ g)
         allowed = np.abs(a) @ (bound(draw, phi, g) * divisors) + OF_LENGTHS * (np.abs(a) @ np.abs(phi) @ np.abs(g))
@@ -146,13 +142,13 @@ def flushed(backend: Backend, family: str) -> None:
     """In `project`, `reconstruct` and `descend` alike; 2^-64 itself is kept, and it is the quotient that counts."""
     draw = draw_at(whole(70, d=3), family, usual(backend), *ADDRESSES[1])
     rebuilt(backend, draw, np.array([2.0**-64, -(2.0**-64) * 0.99, 1e-38], dtype=F32))
-    phi = directions_dense(draw)
-    least = F32(2.0**-65 * divisors_dense(draw, phi.astype(np.float64))[0] / np.sum(phi[0] * phi[0]))
+    phi = directions(draw)
+    least = F32(2.0**-65 * exact_divisors(draw, phi.astype(np.float64))[0] / np.sum(phi[0] * phi[0]))
     for g in (np.full(70, 1e-30, dtype=F32), phi[0] * least):
         a, u = backend.descend(draw, g)
         for found in (a, backend.project(draw, g)):
             same_bits("coefficients below 2^-64", found, np.zeros(3, dtype=F32))
-        same_bits("the update of tiny coefficients", u, reconstruct_dense(draw, a))
+        same_bits("the update of tiny coefficients", u, definition.reconstruct(draw, a))
 
 
 @check_families("L2", "arguments stay as they are and results belong to the caller")

@@ -1,6 +1,6 @@
 """The suite as pytest sees it: `pytest -p rbd_ref.conformance.plugin --pyargs rbd_ref.conformance --rbd-backend NAME`.
 
-May import: pytest, suite, backend. Tests: tests/test_conformance.py.
+Tests: tests/test_conformance.py.
 """
 
 from __future__ import annotations

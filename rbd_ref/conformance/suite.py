@@ -1,6 +1,6 @@
 """What a check is, how the checks are run against a backend, and the report that comes out.
 
-May import: the package, the levels (by name, when they are needed). Tests: tests/test_conformance.py.
+Tests: tests/test_conformance.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import rbd_ref
 from rbd_ref.backend import LEVELS, Backend
 from rbd_ref.conformance.golden import VERSION
-from rbd_ref.distributions import FAMILIES
+from rbd_ref.spec.families import FAMILIES
 
 MODULES = ("words", "directions", "operations", "descents")
 

@@ -1,6 +1,6 @@
 """L0: words. Threefry2x32-20 to the bit, for any key and counter.
 
-May import: numpy, prng, the suite. Tests: tests/test_broken_backends.py.
+Tests: tests/test_broken_backends.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from rbd_ref.backend import Backend
 from rbd_ref.conformance.golden import read
 from rbd_ref.conformance.suite import check, same_bits
-from rbd_ref.prng import root_key, threefry2x32
+from rbd_ref.spec.prng import root_key, threefry2x32
 
 
 def _pair(text: list[str]) -> np.ndarray:

@@ -1,0 +1,123 @@
+"""From bytes to what a network is given: scaled or standardised, and changed at random while training.
+
+Specified to the bit, so that any implementation can feed a network the same floats. Pixels are bytes x, images
+height x width x channels; n is the number of bytes of an image.
+
+Words: the image at position p of epoch e (see data.py) has the key k = fold_in(stream_key(seed, "augmentation"), e) and
+the blocks threefry(k, (p, 0)) = (r, c) and threefry(k, (p, 1)) = (b, unused). They do not depend on the number of
+workers, nor on what was drawn before.
+
+Augmentation, in this order, of the bytes:
+ 1. `mnist`, `fashion-mnist`: 3 rows and columns of zeros on every side, `cifar-10`: 4; then the window of the original
+    size whose upper left corner is row (r m) >> 32, column (c m) >> 32, where m = 7 or 9 is the number of windows.
+ 2. `cifar-10`: columns in reverse order if bit 31 of b is set.
+Then numbers, for training and evaluation alike, each operation rounded once to nearest even:
+ 3. `mnist`, `fashion-mnist`: x / 255 in float32; `digits`: x / 16 in float32.
+    `cifar-10`: (n x - s) / sqrt(max(n q - s^2, 255^2 n)) in float64, then rounded to float32, where s is the sum and q
+    the sum of squares of the image's bytes: mean 0 and variance 1, but taken as if its deviation were 255 / sqrt(n) at
+    least.
+ 4. Augmentation of `mnist`, `fashion-mnist`: + ((b >> 8) 2^-24 - 0.5) in float32, uniform in [-0.5, 0.5); not clipped.
+`digits` are not augmented.
+Tests: tests/test_data.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbd_ref._check import member
+from rbd_ref._types import Words
+from rbd_ref.kernels._jit import kernel
+from rbd_ref.kernels.prng import threefry2x32
+from rbd_ref.spec.prng import fold_in, stream_key
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
+
+
+class Recipe(NamedTuple):
+    """What is done to the images of a data set: `scale` 0 is standardisation, `pad` the border on every side."""
+
+    scale: int
+    pad: int = 0
+    flip: bool = False
+    brightness: bool = False
+
+
+RECIPES = {
+    "digits": Recipe(scale=16),
+    "mnist": Recipe(scale=255, pad=3, brightness=True),
+    "fashion-mnist": Recipe(scale=255, pad=3, brightness=True),
+    "cifar-10": Recipe(scale=0, pad=4, flip=True),
+}
+
+
+def standardise(images: Bytes) -> Floats:
+    """Step 3 of the specification for `cifar-10`: all sums are of integers below 2^53, so exact in float64."""
+    values = images.reshape(len(images), -1).astype(np.float64)
+    n, total = values.shape[1], values.sum(axis=1)
+    spread = np.maximum(n * np.einsum("ij,ij->i", values, values) - total * total, 255**2 * n)
+    values *= n
+    values -= total[:, None]
+    values /= np.sqrt(spread)[:, None]
+    return values.astype(np.float32).reshape(images.shape)
+
+
+def network_input(name: str, images: Bytes) -> Floats:
+    """Images (count, height, width, channels) of the data set `name` as a network takes them, not augmented."""
+    recipe = RECIPES[member("name", name, RECIPES)]
+    if not recipe.scale:
+        return standardise(images)
+    return images.astype(np.float32) / np.float32(recipe.scale)
+
+
+@lru_cache(maxsize=4)
+def epoch_key(seed: int, epoch: int) -> Words:
+    """The key of an epoch, not to be written to."""
+    key = fold_in(stream_key(seed, "augmentation"), epoch)
+    key.flags.writeable = False
+    return key
+
+
+@kernel
+def blocks(k0: np.uint32, k1: np.uint32, positions: Positions) -> Words:
+    """The words (2, 2, count) of both blocks at these positions: r and b, then c and what is unused."""
+    words = np.empty((2, 2, positions.size), np.uint32)
+    for j in range(2):
+        for i in range(positions.size):
+            words[0, j, i], words[1, j, i] = threefry2x32(k0, k1, np.uint32(positions[i]), np.uint32(j))
+    return words
+
+
+def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) -> Bytes:
+    """Windows of padded images: steps 1 and 2, with `corners` the words (r, c)."""
+    count, height, width, channels = images.shape
+    padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), dtype=np.uint8)
+    padded[:, pad:-pad, pad:-pad] = images
+    places = (corners.astype(np.uint64) * np.uint64(2 * pad + 1)) >> np.uint64(32)
+    windows = np.empty_like(images)
+    for i, (top, left) in enumerate(places.T.tolist()):
+        window = padded[i, top : top + height, left : left + width]
+        windows[i] = window[:, ::-1] if flipped[i] else window
+    return windows
+
+
+def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Positions) -> Floats:
+    """Images as a network takes them in training; `positions` are those of the images in the epoch."""
+    recipe = RECIPES[member("name", name, RECIPES)]
+    if not recipe.pad:
+        return network_input(name, images)
+    k0, k1 = epoch_key(seed, epoch)
+    words = blocks(k0, k1, np.asarray(positions))
+    corners, b = words[:, 0], words[0, 1]
+    flipped = (b >> np.uint32(31) != 0) & recipe.flip
+    result = network_input(name, crop(images, recipe.pad, corners, flipped))
+    if recipe.brightness:
+        delta = (b >> np.uint32(8)).astype(np.float32) * np.float32(2**-24) - np.float32(0.5)
+        result += delta[:, None, None, None]
+    return result

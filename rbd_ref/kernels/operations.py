@@ -1,0 +1,278 @@
+"""The operations on a basis by machine code: the twin of spec/operations.py.
+
+Kernels hold tiles of a few directions at a time (tiles.py), so memory is O(D + d), and no thread count changes a bit:
+each element of an update and each coefficient is computed by one thread in one order.
+Tests: tests/test_operations.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rbd_ref._types import Float32Array, Float64Array, Indices, Words
+from rbd_ref.kernels import hadamard
+from rbd_ref.kernels._jit import borrowed, kernel, parallel_kernel, prange
+from rbd_ref.kernels.families import FamilyCode, KeyPair
+from rbd_ref.kernels.tiles import LARGEST_ROOM as ROOM
+from rbd_ref.kernels.tiles import SCRATCH, STRETCH, Sums, add, dot, hold, room, stretch
+from rbd_ref.spec.compartments import Layout
+from rbd_ref.spec.operations import LEAST_COEFFICIENT, TILE
+
+
+@kernel
+def coefficient(inner: float, square: float, divisor: float) -> np.float32:
+    """a = inner / N, rounded to float32, +0 where it is below 2^-64; N is `divisor` or, where that is 0, `square`."""
+    a = np.float32(inner / (square if divisor == 0 else divisor))
+    return np.float32(0) if abs(a) < LEAST_COEFFICIENT else a
+
+
+@kernel
+def dot_direction(
+    family: FamilyCode,
+    key: KeyPair,
+    i: int,
+    g: Float32Array,
+    divisor: float,
+    scratch: Words,
+    sums: Sums,
+    held: Words,
+    stride: int,
+) -> np.float32:
+    """The coefficient of direction i: the sums of its tiles are added in float64, from the first tile on.
+
+    The stretches are held `stride` words apart; where that is 0, each is written over the one before.
+    """
+    g, scratch, sums, held = borrowed(g), borrowed(scratch), borrowed(sums), borrowed(held)
+    inner, square, length = 0.0, 0.0, stretch(family) * TILE
+    for b in range((g.size + length - 1) // length):
+        part, here = g[b * length : (b + 1) * length], held[b * stride :]
+        hold(family, key, i, b * length, part.size, g.size, scratch, here)
+        dot(family, here, part, divisor == 0, sums[:, 0])
+        for t in range((part.size + TILE - 1) // TILE):
+            inner += sums[t, 0, 0]
+            square += sums[t, 0, 1]
+    return coefficient(inner, square, divisor)
+
+
+@parallel_kernel
+def project(
+    family: FamilyCode,
+    keys: Words,
+    layout: Layout,
+    owners: Indices,
+    divisors: Float64Array,
+    g: Float32Array,
+    a: Float32Array,
+) -> None:
+    """Each coefficient in one thread."""
+    for q in prange(a.size):
+        k = owners[q]
+        part = g[layout.bounds[k] : layout.bounds[k + 1]]
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
+        i, sums = q - layout.offsets[k], np.empty((STRETCH, 1, 2))
+        a[q] = dot_direction(family, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, sums, held, 0)
+
+
+@kernel
+def rebuild_tile(
+    family: FamilyCode,
+    key: KeyPair,
+    first: int,
+    size: int,
+    a: Float32Array,
+    u: Float32Array,
+    scratch: Words,
+    held: Words,
+) -> None:
+    """The elements of u, those from `first` on of a compartment of `size`, take all directions in order."""
+    a, u, scratch, held = borrowed(a), borrowed(u), borrowed(scratch), borrowed(held)
+    for i in range(a.size):
+        hold(family, key, i, first, u.size, size, scratch, held)
+        add(family, a[i], held, u)
+
+
+@parallel_kernel
+def reconstruct(
+    family: FamilyCode, keys: Words, layout: Layout, tiles: Indices, a: Float32Array, u: Float32Array
+) -> None:
+    """Each tile of the update in one thread."""
+    for q in prange(tiles.shape[1]):
+        k, first = tiles[0, q], tiles[1, q]
+        start, stop = layout.bounds[k], layout.bounds[k + 1]
+        part, some = u[start + first : min(start + first + TILE, stop)], a[layout.offsets[k] : layout.offsets[k + 1]]
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
+        rebuild_tile(family, (keys[0, k], keys[1, k]), first, stop - start, some, part, scratch, held)
+
+
+@kernel
+def descend_compartment(
+    family: FamilyCode,
+    key: KeyPair,
+    divisor: float,
+    g: Float32Array,
+    a: Float32Array,
+    u: Float32Array,
+    scratch: Words,
+    sums: Sums,
+    held: Words,
+) -> None:
+    """u from 0 on: each direction is made once, dotted with g, and added while it is at hand."""
+    g, a, u, scratch = borrowed(g), borrowed(a), borrowed(u), borrowed(scratch)
+    sums, held = borrowed(sums), borrowed(held)
+    length, stride = stretch(family) * TILE, stretch(family) * room(family, g.size)
+    u[:] = np.float32(0)
+    for i in range(a.size):
+        a[i] = dot_direction(family, key, i, g, divisor, scratch, sums, held, stride)
+        for b in range((g.size + length - 1) // length):
+            add(family, a[i], held[b * stride :], u[b * length : (b + 1) * length])
+
+
+@parallel_kernel
+def descend_per_compartment(
+    family: FamilyCode,
+    keys: Words,
+    layout: Layout,
+    chosen: Indices,
+    divisors: Float64Array,
+    g: Float32Array,
+    a: Float32Array,
+    u: Float32Array,
+) -> None:
+    """Small compartments, each in one thread."""
+    for q in prange(chosen.size):
+        k = chosen[q]
+        here = slice(layout.bounds[k], layout.bounds[k + 1])
+        there = slice(layout.offsets[k], layout.offsets[k + 1])
+        part, key = g[here], (keys[0, k], keys[1, k])
+        scratch, sums = np.empty(SCRATCH, np.uint32), np.empty((STRETCH, 1, 2))
+        held = np.empty((part.size + TILE - 1) // TILE * room(family, part.size), np.uint32)
+        descend_compartment(family, key, divisors[k], part, a[there], u[here], scratch, sums, held)
+
+
+@kernel
+def place(t: int, s: int, tiles: int, held: int, threads: int) -> int:
+    """Where the directions of tile t are held at turn s: at t or, if threads share the tile, at every other turn behind
+    all tiles, so that none writes over what another still reads."""
+    k = 1
+    while tiles * held * k // threads <= t * held:
+        k += 1
+    shared = tiles * held * k // threads < (t + 1) * held
+    return tiles + k - 1 if shared and s % 2 == 1 else t
+
+
+@kernel
+def turn(
+    family: FamilyCode,
+    key: KeyPair,
+    s: int,
+    share: tuple[int, int],
+    a: Float32Array,
+    rows: Words,
+    sums: Sums,
+    g: Float32Array,
+    u: Float32Array,
+    square: bool,
+    scratch: Words,
+) -> None:
+    """What one thread, k of n = `share`, does at turn s with its pairs of tile and direction, numbered tile by tile.
+
+    Tiles of which it has all pairs are taken by stretches. Where a tile begins, u is set to 0 or takes the directions
+    of the turn before, whose coefficients are known by then. Then each of the next directions is held, and its sums
+    are kept at sums[t, r], for tile t and row r.
+    """
+    tiles, (held, words), (k, n) = sums.shape[0], rows.shape[1:], share
+    a, flat, sums, g, u = borrowed(a), borrowed(rows.reshape(-1)), borrowed(sums), borrowed(g), borrowed(u)
+    scratch, begin, end = borrowed(scratch), tiles * held * k // n, tiles * held * (k + 1) // n
+    t = begin // held
+    while t * held < end:
+        first, last = max(begin - t * held, 0), min(end - t * held, held)
+        count = min(stretch(family), end // held - t) if last - first == held else 1
+        here, stride = slice(t * TILE, (t + count) * TILE), count * words
+        if first == 0 and s == 0:
+            u[here] = np.float32(0)
+        elif first == 0:
+            old = flat[place(t, s - 1, tiles, held, n) * held * words :]
+            for r in range(min(held, a.size - (s - 1) * held)):
+                add(family, a[(s - 1) * held + r], old[r * stride :], u[here])
+        part, new = g[here], flat[place(t, s, tiles, held, n) * held * words :]
+        for r in range(first, min(last, a.size - s * held)):
+            hold(family, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r * stride :])
+            dot(family, new[r * stride :], part, square, sums[t:, r])
+        t += count
+
+
+@kernel
+def coefficients(sums: Sums, divisor: float, a: Float32Array) -> None:
+    """The coefficients of some directions from the sums of their tiles, added from the first tile on."""
+    for t in range(1, sums.shape[0]):
+        for r in range(a.size):
+            sums[0, r, 0] += sums[t, r, 0]
+            sums[0, r, 1] += sums[t, r, 1]
+    for r in range(a.size):
+        a[r] = coefficient(sums[0, r, 0], sums[0, r, 1], divisor)
+
+
+@parallel_kernel
+def descend_cooperative(
+    family: FamilyCode,
+    key: KeyPair,
+    divisor: float,
+    threads: int,
+    rows: Words,
+    sums: Sums,
+    g: Float32Array,
+    a: Float32Array,
+    u: Float32Array,
+) -> None:
+    """One large compartment: the threads share its tiles, some directions (`rows`) at a turn, and meet once a turn."""
+    held = rows.shape[1]
+    for s in range((a.size + held - 1) // held + 1):
+        for k in prange(threads):
+            scratch = np.empty(SCRATCH, np.uint32)
+            turn(family, key, s, (k, threads), a, rows, sums, g, u, divisor == 0, scratch)
+        coefficients(sums, divisor, a[s * held : (s + 1) * held])
+
+
+@parallel_kernel
+def srht_per_compartment(
+    keys: Words,
+    layout: Layout,
+    chosen: Indices,
+    divisors: Float64Array,
+    g: Float32Array,
+    a: Float32Array,
+    u: Float32Array,
+) -> None:
+    """Small compartments of `srht`, each in one thread: g into a unless g is empty, then a into u unless u is empty."""
+    for q in prange(chosen.size):
+        k = chosen[q]
+        here = slice(layout.bounds[k], layout.bounds[k + 1])
+        part, key = a[layout.offsets[k] : layout.offsets[k + 1]], (keys[0, k], keys[1, k])
+        size = layout.bounds[k + 1] - layout.bounds[k]
+        rows = hadamard.rows(key, size, part.size)
+        x = np.empty(hadamard.padded(size), np.float32)
+        if g.size > 0:
+            inner = hadamard.analyse(key, rows, g[here], x)
+            for i in range(part.size):
+                part[i] = coefficient(float(inner[i]), 1.0, divisors[k])
+        if u.size > 0:
+            hadamard.synthesise(key, rows, part, u[here], x)
+
+
+@kernel
+def srht_cooperative(
+    key: KeyPair, size: int, divisor: float, g: Float32Array, a: Float32Array, u: Float32Array
+) -> None:
+    """`srht_per_compartment` of one large compartment, whose parts are given, by all threads together."""
+    rows = hadamard.rows_cooperative(key, size, a.size)
+    x = np.zeros(hadamard.padded(size), np.float32)
+    if g.size > 0:
+        hadamard.add_signed_cooperative(key, g, x[:size])
+        hadamard.transform_cooperative(x)
+        for i in range(a.size):
+            a[i] = coefficient(float(x[rows[i]]), 1.0, divisor)
+        x[:] = np.float32(0)
+    if u.size > 0:
+        x[rows] = a
+        hadamard.transform_cooperative(x)
+        hadamard.add_signed_cooperative(key, x, u)

@@ -1,0 +1,292 @@
+"""The configuration of a run: every setting with its default and its help, once, for flags, files and run folders.
+
+`Config` is what `config.toml` holds, complete: the same configuration gives the same weights to the bit. Settings whose
+default depends on others (rate, epochs) are filled in when a configuration is made, so that no later default changes a
+run that was written down.
+Tests: tests/test_config.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rbd_ref import compartments
+from rbd_ref.runs import presets
+from rbd_ref._types import TWO_32, TWO_64
+from rbd_ref._check import integer, member
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.data.datasets import STANDARDS
+from rbd_ref.methods.descent import COMBINES, EXCHANGES, METHODS, OPTIMISERS, Settings
+from rbd_ref.spec.families import FAMILIES, parse_family
+from rbd_ref.models.networks import NAMES, Network
+from rbd_ref.spec.operations import NORMALIZATIONS
+
+SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
+DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
+RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
+EPOCHS = {"digits": 40}  # others 100, as in the paper
+
+
+def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) -> Any:
+    """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it."""
+    return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
+
+
+BACKENDS = "numba, torch, jax, cuda, ipu or package.module:Class"
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run. 0 or "" stands for what its help says."""
+
+    data: str = option("digits", "data and network", f"data set: {', '.join(STANDARDS)}")
+    data_dir: str = option(
+        "",
+        "data and network",
+        "folder of the data set's files (default: RBD_REF_DATA or ~/.cache/rbd_ref/data)",
+        False,
+        metavar="DIR",
+    )
+    mirror: str = option(
+        "", "data and network", "address to download from instead of the usual ones", False, metavar="URL"
+    )
+    net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or mlp:64-32-10 and the like")
+    augment: bool = option(True, "data and network", "pad, crop, flip or brighten images as in the paper")
+
+    method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
+    dims: str = option("250", "method", "directions: N in all, split over compartments by size, or each:N", metavar="N")
+    compartments: str = option(
+        "whole", "method", "whole, even:K, layer, tensor, or proportional:R (d = size / R)", metavar="HOW"
+    )
+    family: str = option("normal", "method", f"directions: {', '.join(FAMILIES)} (sparse:S for one in S)")
+    normalize: str = option("unit", "method", f"one of {', '.join(NORMALIZATIONS)}")
+    redraw: int = option(1, "method", "draw new directions every N steps", metavar="N")
+    lr: float = option(0.0, "method", "learning rate (default: the paper's, or one for the method)", metavar="ETA")
+    momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
+    optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}")
+    transforms: tuple[str, ...] = option(
+        (),
+        "method",
+        "of coordinates, in order: raw, ranks, normalised, top:K; of losses in nes, where normalised is the default",
+        metavar="NAME",
+    )
+    sigma: float = option(1.0, "method", "length of nes' perturbations along unit directions", metavar="S")
+    antithetic: bool = option(False, "method", "nes looks in both senses of every direction")
+    switch: tuple[str, ...] = option(
+        (), "method", "from epoch E on another method, with its own rate: E:METHOD or E:METHOD:ETA", metavar="E:METHOD"
+    )
+
+    epochs: int = option(0, "length", "passes over the training set (default: 40 for digits, else 100)", False)
+    steps: int = option(0, "length", "stop after N steps instead", False, metavar="N")
+    batch_size: int = option(32, "length", "images a worker takes a step", metavar="N")
+    seed: int = option(0, "length", "of weights, order, augmentation and directions", metavar="N")
+
+    workers: int = option(0, "workers", "logical workers (default: the number of ranks)", metavar="N")
+    exchange: str = option("independent", "workers", f"how their bases relate: {', '.join(EXCHANGES)}")
+    combine: str = option("sum", "workers", f"of their updates: {', '.join(COMBINES)}")
+    reconstruct: str = option(
+        "node", "workers", "ranks of a node share the work of rebuilding updates (node) or not (replicate)", False
+    )
+    check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False)
+    on_divergence: str = option("stop", "workers", "if they differ: stop, or resync from the journal", False)
+    timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
+    backend: str = option("numba", "workers", f"makes directions, and gradients if it can: {BACKENDS}", False)
+
+    eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
+    log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
+    checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N")
+    correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
+    preset: str = option("", "output", "the preset that the settings are from", False)
+
+    def settings(self, method: str, rate: float) -> Settings:
+        """What a method of the run is told."""
+        return Settings(
+            rate,
+            self.momentum,
+            self.redraw,
+            self.workers,
+            self.exchange,
+            self.combine,
+            self.transforms or (("normalised",) if method.startswith("nes") else ()),
+            self.optimiser,
+            self.sigma,
+            self.antithetic,
+        )
+
+    @property
+    def phases(self) -> list[tuple[int, str, Settings]]:
+        """(epoch, method, settings) of each part of the run."""
+        parts = [(0, self.method, self.lr), *(parse_switch(self, text) for text in self.switch)]
+        return [(epoch, method, self.settings(method, rate)) for epoch, method, rate in parts]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of all settings that the weights' bits depend on."""
+        known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def default_rate(data: str, net: str, method: str) -> float:
+    """That of the first preset of this network, data set and method, if there is one."""
+    wanted = {"data": data, "net": net, "method": method.removesuffix("-shared-batch")}
+    for name in presets.names():
+        settings = presets.get(name).settings
+        if wanted.items() <= settings.items():
+            return float(str(settings["lr"]))
+    return RATES[method]
+
+
+def parse_switch(config: Config, text: str) -> tuple[int, str, float]:
+    """Epoch, method and rate of `E:METHOD` or `E:METHOD:ETA`."""
+    found = SWITCH.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"switch {text!r} cannot be read, expected EPOCH:METHOD or EPOCH:METHOD:RATE with an epoch from 1 up, "
+            "as in 5:sgd or 5:sgd:0.1"
+        )
+    epoch, method, rate = found.groups()
+    member("method to switch to", method, METHODS)
+    return int(epoch), method, _number(text, rate) if rate else default_rate(config.data, config.net, method)
+
+
+def _number(name: str, value: Any) -> float:
+    """`value` as a float."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} has {value!r} for a number, expected one as in 0.5: correct it") from error
+
+
+def _fits(item: Field[Any], value: Any) -> Any:
+    """`value` as the type of the setting, or a sentence."""
+    wanted = type(item.default)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return _number(f"setting {item.name}", value)
+    if wanted is tuple and isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    if item.name == "dims" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise ValueError(f"setting {item.name} is {value!r}, expected a text that UTF-8 can hold: rename it")
+    if type(value) is not wanted:
+        name = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+        raise ValueError(
+            f"setting {item.name} is {value!r}, expected {name.get(wanted.__name__, 'a list of texts')}: correct it"
+        )
+    return value
+
+
+def _checked(config: Config) -> Config:
+    """The configuration, if its names and numbers are known ones; sizes are checked when the network is there."""
+    member("data", config.data, STANDARDS)
+    parse_family(config.family)
+    member("normalize", config.normalize, NORMALIZATIONS)
+    for name, low, high in (
+        ("seed", 0, TWO_64),
+        ("epochs", 1, TWO_32),
+        ("steps", 0, TWO_32),
+        ("batch_size", 1, TWO_32),
+        ("eval_every", 1, TWO_32),
+        ("log_every", 1, TWO_32),
+        ("checkpoint_every", 1, TWO_32),
+        ("check_every", 0, TWO_32),
+    ):
+        integer(name, getattr(config, name), low, high)
+    member("reconstruct", config.reconstruct, ("node", "replicate"))
+    member("on_divergence", config.on_divergence, ("stop", "resync"))
+    if not 0 < config.timeout < float("inf"):
+        raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
+    epochs = [epoch for epoch, method, _ in config.phases if member("method", method, METHODS)]
+    if epochs != sorted(set(epochs)):
+        raise ValueError(f"switches are at epochs {epochs[1:]}, expected them to ascend: put them in order")
+    return config
+
+
+def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
+    """The complete configuration of some settings: others have their defaults, those of the preset come before."""
+    known = {item.name: item for item in fields(Config)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ValueError(f"setting {unknown[0]!r} is unknown, expected some of {', '.join(known)}: correct the name")
+    before = dict(presets.get(values["preset"]).settings) if values.get("preset") else {}
+    settings = {name: _fits(known[name], value) for name, value in {**before, **values}.items()}
+    config = Config(**settings)
+    member("data", config.data, STANDARDS)
+    member("method", config.method, METHODS)
+    switches = [parse_switch(config, text) for text in config.switch]
+    return _checked(
+        replace(
+            config,
+            lr=config.lr or default_rate(config.data, config.net, config.method),
+            epochs=config.epochs or EPOCHS.get(config.data, 100),
+            workers=config.workers or ranks,
+            switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
+        )
+    )
+
+
+def to_toml(config: Config) -> str:
+    """All settings as TOML, a line each."""
+    lines = ["# A run of rbd_ref.train: `python -m rbd_ref.train --config THIS` gives the same weights to the bit."]
+    for name, value in asdict(config).items():
+        text = (
+            repr(value)
+            if isinstance(value, float)
+            else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        )
+        lines.append(f"{name} = {text}")
+    return "\n".join(lines) + "\n"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}), expected a configuration file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f'{path} is no TOML ({error}), expected lines as in method = "rbd": correct it') from error
+
+
+def _dims(text: str) -> dict[str, int]:
+    """`N` as a total, `each:N` as d of each compartment."""
+    found = DIMS.fullmatch(text)
+    if found is None:
+        raise ValueError(f"dims {text!r} cannot be read, expected N directions in all, as in 250, or each:N")
+    return {"d" if found[1] else "total": int(found[2])}
+
+
+def _sized(config: Config, network: Network, kind: str, number: str) -> Plan:
+    """The plan of a kind of compartments that takes a number."""
+    if kind == "even" and number.isdecimal():
+        return compartments.even(network.D, int(number), **_dims(config.dims))
+    try:
+        reduction = float(number) if kind == "proportional" else 0.0
+    except ValueError:
+        reduction = 0.0
+    if reduction < 1:
+        raise ValueError(
+            f"compartments {config.compartments!r} cannot be read, expected whole, even:K, layer, tensor or "
+            "proportional:R with a number, as in even:4 or proportional:400"
+        )
+    return compartments.proportional([sum(layer) for layer in network.sizes], reduction)
+
+
+def plan(config: Config, network: Network) -> Plan:
+    """The compartments of a network's parameters and their numbers of directions."""
+    how, dims = config.compartments, _dims(config.dims)
+    if how == "whole":
+        return compartments.whole(network.D, *dims.values())
+    if how == "layer":
+        return compartments.by_layer(network.sizes, **dims)
+    if how == "tensor":
+        return compartments.by_tensor(network.sizes, **dims)
+    kind, _, number = how.partition(":")
+    return _sized(config, network, kind, number)

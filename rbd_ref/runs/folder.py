@@ -1,0 +1,182 @@
+"""The folder of a run: what is in it, and how it is written so that no moment of a crash leaves it broken.
+
+    config.toml      all settings                              written once
+    metrics.jsonl    a line for some steps and evaluations     appended
+    journal.rbd      what the workers sent at each step        appended, see journal.py
+    checkpoints/     step-00000037.npz: the state after 37     each written whole, then named
+    final.npz        theta at the end                          written whole, then named
+    result.json      final figures and the sha256 of theta     written whole, then named, last of all
+
+Nothing is pickled: arrays are npz, all else is text.
+Tests: tests/test_runs.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rbd_ref.runs import config as configs
+from rbd_ref.runs.config import Config
+from rbd_ref.methods.descent import Fixed, State
+from rbd_ref._types import Float32Array
+from rbd_ref.runs.files import RunError, disk, write_whole
+from rbd_ref.runs.journal import Journal, START
+
+Snapshot = State | Fixed
+
+
+def sha256(theta: Float32Array) -> str:
+    """Of the little-endian bytes of theta."""
+    return hashlib.sha256(np.ascontiguousarray(theta, dtype="<f4").data).hexdigest()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder."""
+
+    folder: Path
+
+    @property
+    def journal(self) -> Path:
+        """The file of what was sent."""
+        return self.folder / "journal.rbd"
+
+    @property
+    def metrics(self) -> Path:
+        """The file of metrics."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The files of checkpoints, the first step first."""
+        return sorted((self.folder / "checkpoints").glob("step-*.npz"))
+
+    def config(self, **changes: Any) -> Config:
+        """The configuration that the folder was made with, but for these changes."""
+        path = self.folder / "config.toml"
+        with disk(path, "read"):
+            found = path.is_file()
+        if not found:
+            raise RunError(f"{self.folder} is no run: it has no config.toml; name the folder given to --out")
+        try:
+            return configs.make({**configs.read_toml(path), **changes})
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path} is not as it was written: {error}") from error
+
+    def result(self) -> dict[str, Any] | None:
+        """The final figures, if the run has ended."""
+        path = self.folder / "result.json"
+        return _values(path.read_text(encoding="utf-8"), str(path), "sha256") if path.is_file() else None
+
+
+def create(folder: Path, config: Config) -> Run:
+    """A new run's folder, with its configuration."""
+    with disk(folder, "made"):
+        found = (folder / "config.toml").exists()
+    if found:
+        raise RunError(
+            f"{folder} holds a run already, expected a new folder: choose another with --out, or go on with --resume"
+        )
+    with disk(folder, "made"):
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.toml", configs.to_toml(config))
+    return Run(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text, whole or not at all."""
+    write_whole(path, lambda out: out.write(text.encode()))
+
+
+def save_arrays(path: Path, info: dict[str, Any], **arrays: Float32Array) -> None:
+    """Arrays and what is to be said of them, whole or not at all."""
+    savez: Any = np.savez
+    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays))
+
+
+def checkpoint_path(run: Run, t: int) -> Path:
+    """The file of the checkpoint after t steps."""
+    return run.folder / "checkpoints" / f"step-{t:08d}.npz"
+
+
+def begun(run: Run) -> bool:
+    """Whether the journal has its head; if not, the run was killed before it had begun."""
+    with disk(run.journal, "read"):
+        return run.journal.exists() and run.journal.stat().st_size >= START
+
+
+def save_checkpoint(run: Run, state: Snapshot, digest: str) -> str:
+    """The state after its t steps; the sha256 of its theta."""
+    found = sha256(state.theta)
+    numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
+    info = {"state": type(state).__name__, "sha256": found, "digest": digest, **numbers}
+    arrays = {name: value for name, value in state._asdict().items() if name not in numbers}
+    save_arrays(checkpoint_path(run, state.t), info, **arrays)
+    return found
+
+
+def load_checkpoint(path: Path, digest: str) -> Snapshot:
+    """The state in a file, if it is whole and of this configuration."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            info = json.loads(str(file["info"]))
+            kind: Any = {"State": State, "Fixed": Fixed}[info["state"]]
+            state: Snapshot = kind(**{name: info[name] if name in info else file[name] for name in kind._fields})
+            known = info["digest"], info["sha256"]
+    except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
+        raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
+    if known != (digest, sha256(state.theta)):
+        raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
+    return state
+
+
+def _values(text: str, where: str, *needed: str) -> dict[str, Any]:
+    """The values in a text, which must have `step` and those that are needed too."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RunError(f"{where} is no JSON ({error}), expected it as it was written: restore or remove it") from error
+    if not isinstance(values, dict) or not {"step", *needed} <= values.keys():
+        raise RunError(f"{where} lacks {', '.join(('step', *needed))}, expected it as written: restore or remove it")
+    return values
+
+
+def metrics(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each whole line of metrics and its text; a torn last one is left out."""
+    if not path.is_file():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        if line.endswith("\n"):
+            yield _values(line, f"{path}, line {number},", "kind", "seconds"), line
+
+
+def cut_metrics(run: Run, t: int) -> None:
+    """Leave the lines of the first t steps only."""
+    kept = [line for values, line in metrics(run.metrics) if values["step"] <= t]
+    write_text(run.metrics, "".join(kept))
+
+
+def newest(run: Run, digest: str, steps: int) -> tuple[Snapshot | None, list[str]]:
+    """The last whole checkpoint of `steps` steps at most, if there is one, and what was wrong with those after it."""
+    wrong = []
+    for path in reversed(run.checkpoints):
+        try:
+            state = load_checkpoint(path, digest)
+        except RunError as error:
+            wrong.append(str(error))
+            continue
+        if state.t <= steps:
+            return state, wrong
+    return None, wrong
+
+
+def journal_of(run: Run, config: Config) -> Journal:
+    """The run's journal, checked to be of its configuration."""
+    return Journal(run.journal, config.digest)

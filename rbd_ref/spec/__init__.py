@@ -1,0 +1,11 @@
+"""The definition of a random basis in plain NumPy: from words to directions to updates, written to be read.
+
+    prng          seeds to keys, keys to words (Threefry2x32-20)
+    families      words to the entries of a direction
+    hadamard      the structured family `srht`
+    compartments  how D parameters are cut into ranges with directions of their own
+    operations    directions, project, reconstruct
+
+Golden vectors come from here and from nothing else; kernels/ and every backend are held to it, bit by bit.
+docs/specification.md is the same in prose. May import: nothing of rbd_ref but _check and _types.
+"""

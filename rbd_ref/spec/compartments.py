@@ -1,0 +1,218 @@
+"""Compartments: how the flat vector of D parameters is cut into ranges that each have directions of their own.
+
+A `Plan` is a list of (size, d). The functions here make the usual ones; d is either given for each compartment
+(`d=`, one number for all or a list) or split from a `total=` in proportion to size.
+Specification: docs/specification.md, section 3. Tests: tests/test_compartments.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rbd_ref._check import integer
+from rbd_ref._types import TWO_32, Indices
+
+
+class Layout(NamedTuple):
+    """A plan as kernels take it: compartment k covers the elements bounds[k] .. bounds[k + 1] - 1 and has the
+    coefficients offsets[k] .. offsets[k + 1] - 1."""
+
+    bounds: Indices
+    offsets: Indices
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Compartment k covers `sizes[k]` elements, after those before it, with `dims[k]` directions."""
+
+    sizes: tuple[int, ...]
+    dims: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes or len(self.sizes) != len(self.dims):
+            raise ValueError(
+                f"a plan has {len(self.sizes)} sizes and {len(self.dims)} numbers of directions, "
+                "expected as many of one as of the other and at least one: give each compartment a size and a d"
+            )
+        for k, (size, d) in enumerate(zip(self.sizes, self.dims, strict=True)):
+            integer(f"the size of compartment {k}", size, 1, TWO_32)
+            if not 1 <= integer(f"d of compartment {k}", d, 0, TWO_32) <= size:
+                raise ValueError(f"compartment {k} has d = {d}, expected 1 <= d <= {size}, its size: choose another d")
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.sizes, self.dims))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def D(self) -> int:
+        """Number of parameters."""
+        return sum(self.sizes)
+
+    @cached_property
+    def d(self) -> int:
+        """Number of directions, which is the number of coefficients."""
+        return sum(self.dims)
+
+    @cached_property
+    def entries(self) -> int:
+        """Number of entries of all directions, each counted over its compartment."""
+        return sum(size * d for size, d in zip(self.sizes, self.dims, strict=True))
+
+    @property
+    def K(self) -> int:
+        """Number of compartments."""
+        return len(self.sizes)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where each compartment's elements and coefficients lie."""
+        return Layout(*(np.array([0, *accumulate(counts)], dtype=np.int64) for counts in (self.sizes, self.dims)))
+
+    @cached_property
+    def lengths(self) -> Indices:
+        """The sizes as an array."""
+        return np.array(self.sizes, dtype=np.int64)
+
+    @cached_property
+    def owners(self) -> Indices:
+        """The compartment of each direction of the plan."""
+        return np.repeat(np.arange(self.K), self.dims)
+
+    def elements(self, k: int) -> slice:
+        """The elements of compartment k."""
+        return slice(*self.layout.bounds[k : k + 2].tolist())
+
+    def directions(self, k: int) -> slice:
+        """The directions of compartment k, which are its coefficients."""
+        return slice(*self.layout.offsets[k : k + 2].tolist())
+
+    @cached_property
+    def _halves(self) -> dict[int, tuple[Indices, list[int]]]:
+        return {}
+
+    def by_size(self, most: int) -> tuple[Indices, list[int]]:
+        """The compartments with at most so many elements, and the others."""
+        if most not in self._halves:
+            small = self.lengths <= most
+            self._halves[most] = np.flatnonzero(small), np.flatnonzero(~small).tolist()
+        return self._halves[most]
+
+    @cached_property
+    def _tilings(self) -> dict[int, Indices]:
+        return {}
+
+    def tiles(self, length: int) -> Indices:
+        """All compartments cut into tiles of `length` elements: (2, tiles), the compartment and the first element."""
+        if length not in self._tilings:
+            self._tilings[length] = self._tiles(length)
+        return self._tilings[length]
+
+    def _tiles(self, length: int) -> Indices:
+        counts = -(-self.lengths // length)
+        owners = np.repeat(np.arange(self.K), counts)
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        return np.stack([owners, (np.arange(owners.size) - before) * length])
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Compartment and number within it of a direction of the whole plan."""
+        k = int(self.owners[index])
+        return k, index - self.directions(k).start
+
+    def __repr__(self) -> str:
+        return f"Plan(D={self.D}, d={self.d}, compartments={self.K})"
+
+
+def split(total: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """A total d in proportion to size: each compartment its whole share, but 1 at least; then one more or one less
+    where the share is missed by most (the first of equals) until the sum is right."""
+    D = sum(sizes)
+    total = integer("total", total, 0, D + 1)
+    if total < len(sizes):
+        raise ValueError(
+            f"a total of {total} directions does not reach {len(sizes)} compartments, expected at least one each"
+        )
+    dims = [max(1, total * size // D) for size in sizes]
+    change = 1 if sum(dims) <= total else -1
+
+    def missed(k: int) -> tuple[int, int]:
+        return change * (dims[k] * D - total * sizes[k]), k
+
+    heap = [missed(k) for k in range(len(sizes)) if dims[k] + change >= 1]
+    heapq.heapify(heap)
+    for _ in range(abs(total - sum(dims))):
+        _, k = heapq.heappop(heap)
+        dims[k] += change
+        if dims[k] + change >= 1:
+            heapq.heappush(heap, missed(k))
+    return tuple(dims)
+
+
+def _plan(sizes: Iterable[Any], d: Any, total: Any) -> Plan:
+    """The plan of these sizes with `d` for each compartment, or a `total` split among them."""
+    whole = tuple(integer(f"the size of compartment {k}", size, 1, TWO_32) for k, size in enumerate(sizes))
+    if (d is None) == (total is None):
+        raise ValueError(
+            "d and total are both given or both missing, expected one: d for each compartment, or total to split"
+        )
+    if total is not None:
+        return Plan(whole, split(total, whole))
+    if isinstance(d, (Sequence, np.ndarray)) and not isinstance(d, str):
+        return Plan(whole, tuple(integer("d", value, 0, TWO_32) for value in d))
+    return Plan(whole, (integer("d", d, 1, TWO_32),) * len(whole))
+
+
+def whole(D: int, d: int) -> Plan:
+    """One compartment."""
+    return _plan([D], d, None)
+
+
+def even(D: int, k: int, d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
+    """k compartments whose sizes differ by at most one, the larger ones first."""
+    D = integer("D", D, 1, TWO_32)
+    k = integer("k", k, 1, D + 1)
+    quotient, rest = divmod(D, k)
+    return _plan([quotient + 1] * rest + [quotient] * (k - rest), d, total)
+
+
+def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
+    """One compartment a layer; a layer is its size or the list of its tensors' sizes."""
+    return _plan([sum(layer) if isinstance(layer, Sequence) else layer for layer in layers], d, total)
+
+
+def by_tensor(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
+    """One compartment a tensor of each layer."""
+    tensors = [size for layer in layers for size in (layer if isinstance(layer, Sequence) else [layer])]
+    return _plan(tensors, d, total)
+
+
+def proportional(sizes: Sequence[int], reduction: float, floor: int = 1) -> Plan:
+    """d_k = size_k / reduction rounded down, but `floor` at least and the size at most."""
+    if not 1 <= reduction < float("inf"):
+        raise ValueError(f"reduction is {reduction}, expected a number from 1 up: d is the size divided by it")
+    floor = integer("floor", floor, 1, TWO_32)
+    checked = [integer(f"the size of compartment {k}", size, 1, TWO_32) for k, size in enumerate(sizes)]
+    return _plan(checked, [min(size, max(floor, int(size / reduction))) for size in checked], None)
+
+
+def explicit(D: int, ranges: Sequence[tuple[int, int, int]]) -> Plan:
+    """Compartments (start, stop, d) in order, which together cover 0 .. D - 1."""
+    end = 0
+    for start, stop, _ in ranges:
+        if start != end or stop <= start:
+            raise ValueError(
+                f"a compartment is {start} .. {stop}, expected it to start at {end} and end after that: close the gap"
+            )
+        end = stop
+    if end != D:
+        raise ValueError(f"the compartments end at {end}, expected D = {D}: cover every parameter once")
+    return _plan([stop - start for start, stop, _ in ranges], [d for _, _, d in ranges], None)
