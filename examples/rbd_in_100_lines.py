@@ -75,7 +75,7 @@ def project(phi: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 
 def reconstruct(phi: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """u = sum_i a_i phi_i from +0 and i = 0 on; each product is rounded, then each sum: never fused into one."""
+    """u = sum_i a_i phi_i from +0 on, i ascending, each sum rounded. Other families round each product too: no FMA."""
     u = np.zeros(phi.shape[1], dtype=np.float32)
     for a_i, phi_i in zip(a, phi, strict=True):
         u = u + a_i * phi_i
