@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rbd_ref.methods.descent import Settings
+from rbd_ref.methods.descent import rbd as random_bases_descent
 
 import rbd_ref as rbd
 from rbd_ref import compartments
 from rbd_ref.conformance.golden import RANDOM123
-from rbd_ref.methods.descent import Settings
-from rbd_ref.methods.descent import rbd as random_bases_descent
 from rbd_ref.spec import operations, prng
 from rbd_ref.spec.families import parse_family
 from strategies import vector

@@ -48,7 +48,6 @@ BACKENDS = "numpy, numba, torch, jax, cuda, ipu or package.module:Class"
 class Config:
     """All settings of a run. 0 or "" stands for what its help says."""
 
-    problem: str = option("", "data and network", "a problem of the caller's own; set by rbd_ref.fit", hidden=True)
     data: str = option("digits", "data and network", f"data set: {', '.join(STANDARDS)}")
     data_dir: str = option(
         "",
@@ -109,6 +108,7 @@ class Config:
     checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N")
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
+    problem: str = option("", "output", "what tells a problem of the caller's own; set by rbd_ref.fit", hidden=True)
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Config:
