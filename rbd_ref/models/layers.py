@@ -19,6 +19,7 @@ import numpy as np
 from autograd.extend import defvjp, defvjp_argnums, primitive
 
 from rbd_ref.kernels._jit import kernel, parallel_kernel, prange
+from rbd_ref.models.architectures import EPSILON, margins
 
 Array = Any  # a float array, or autograd's box around one
 Backward = Callable[[Array], Array]
@@ -27,7 +28,6 @@ DEPTH = 256  # terms of a matrix product that are taken at a time: so many rows 
 ROWS = 16  # rows of a matrix product that one thread takes at a time
 GROUP = 4  # images that one thread takes at a time, whose gradients with respect to weights it adds up
 GRAIN = 2**18  # products that are worth a second thread
-EPSILON = 1.001e-5  # added to a variance before its root is taken, as in keras-applications
 
 
 @kernel
@@ -205,18 +205,6 @@ def convolve_to_images(g: Array, w: Array, channels: int, k: int, stride: int, w
             patches[:] = 0
             multiply(g[n], w, patches)
             scatter(patches, channels, k, stride, width, out[n])
-
-
-def margins(size: int, k: int, stride: int, padding: str) -> tuple[int, int, int]:
-    """Zeros before and after `size` pixels, and how many pixels come out.
-
-    `valid`: no zeros, (size - k) div stride + 1. `same`: as many as give ceil(size / stride), the odd one after.
-    """
-    if padding == "valid":
-        return 0, 0, (size - k) // stride + 1
-    out = -(-size // stride)
-    total = max((out - 1) * stride + k - size, 0)
-    return total // 2, total - total // 2, out
 
 
 class Window:
@@ -433,3 +421,43 @@ def _split(theta: Array, shapes: tuple[tuple[int, ...], ...]) -> tuple[Array, ..
 split = primitive(_split)
 split.__doc__ = """The flat vector cut into tensors of these shapes, in order; the gradient is put together again."""
 defvjp(split, lambda ans, theta, shapes: lambda g: np.concatenate([np.ravel(piece) for piece in g]), argnums=(0,))
+
+
+class AutogradLayers:
+    """`architectures.Layers` of autograd: the primitives above, batch norm as in training."""
+
+    def features(self, x: Array) -> int:
+        """The length of the last axis."""
+        return int(x.shape[-1])
+
+    def dense(self, x: Array, w: Array, b: Array) -> Array:
+        """`dense`."""
+        return dense(x, w, b)
+
+    def conv2d(self, x: Array, w: Array, b: Array | None, *, stride: int, padding: str) -> Array:
+        """`conv2d`."""
+        return conv2d(x, w, b, stride=stride, padding=padding)
+
+    def batch_norm(self, x: Array, scale: Array, shift: Array) -> Array:
+        """`batch_norm`, with the mean and variance of the batch."""
+        return batch_norm(x, scale, shift)
+
+    def max_pool(self, x: Array) -> Array:
+        """`max_pool`."""
+        return max_pool(x)
+
+    def average_pool(self, x: Array) -> Array:
+        """`average_pool`."""
+        return average_pool(x)
+
+    def relu(self, x: Array) -> Array:
+        """`relu`."""
+        return relu(x)
+
+    def flatten(self, x: Array) -> Array:
+        """(n, ...) as (n, i)."""
+        return x.reshape(x.shape[0], -1)
+
+    def add(self, x: Array, y: Array) -> Array:
+        """x + y."""
+        return x + y
