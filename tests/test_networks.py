@@ -286,7 +286,7 @@ def test_a_product_is_its_definition_to_the_bit(shape: tuple[int, int, int]) -> 
     transposed = np.ascontiguousarray(a.T).T
     np.testing.assert_array_equal(bits(layers.product(transposed, b, start)), expected)
     apart = np.zeros((m, n), dtype=F32) + start
-    layers.multiply_apart(a, b, apart)
+    layers.multiply_in_parallel(a, b, apart)
     np.testing.assert_array_equal(bits(apart), expected)
 
 
