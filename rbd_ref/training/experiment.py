@@ -17,7 +17,8 @@ from rbd_ref import backend
 from rbd_ref._types import F32, TWO_32, Bytes, Float32Array
 from rbd_ref.backend import Backend
 from rbd_ref.basis import Basis
-from rbd_ref.data import datasets as data
+from rbd_ref.data import augmentation, batches, datasets
+from rbd_ref.data.batches import BatchAddress
 from rbd_ref.data.formats import CLASSES
 from rbd_ref.methods import descent
 from rbd_ref.methods.descent import EMPTY, Method, Schedule, State
@@ -37,25 +38,25 @@ class Problem:
 
     config: Config
     network: Network
-    divided: data.Split
+    divided: batches.Split
     backend: Backend
 
     def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Float32Array, Bytes]:
         """The worker's batch of step t, or that of an offspring of the worker."""
         c = self.config
-        epoch, number = divmod(t, data.batches(self.divided, c.workers, c.batch_size))
+        epoch, number = divmod(t, batches.batches_of(len(self.divided.train), c.workers, c.batch_size))
         if offspring is not None:
             number = self.offspring_batch(t, worker, offspring)
-        return data.training_batch(
-            self.divided, c.seed, epoch, worker, c.workers, number, c.batch_size, augment=c.augment
-        )
+        address = BatchAddress(epoch, worker, c.workers, number, c.batch_size)
+        return batches.training_batch(self.divided, c.seed, address, augment=c.augment)
 
     def offspring_batch(self, t: int, worker: int, offspring: int) -> int:
         """(x0 n) >> 32 of the epoch's n batches, where (x0, x1) = threefry(k, (0, offspring)) and k is the stream
         `offspring` folded with step and worker."""
         key = fold_in(fold_in(stream_key(self.config.seed, "offspring"), t), worker)
         word = int(threefry2x32(key, np.array([0, offspring], dtype=np.uint32))[0])
-        return word * data.batches(self.divided, self.config.workers, self.config.batch_size) // TWO_32
+        number = batches.batches_of(len(self.divided.train), self.config.workers, self.config.batch_size)
+        return word * number // TWO_32
 
     def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
         """Loss and gradient on the worker's batch of step t."""
@@ -75,9 +76,9 @@ class Problem:
         """The images and labels of `train`, `validation` or `test`, not augmented."""
         dataset = self.divided.dataset
         if name == "test":
-            return data.network_input(dataset.name, dataset.test_images), dataset.test_labels
+            return augmentation.network_input(dataset.name, dataset.test_images), dataset.test_labels
         chosen = self.divided.train if name == "train" else self.divided.validation
-        return data.network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
+        return augmentation.network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
 
     def evaluate(self, theta: Float32Array, name: str) -> tuple[float, float]:
         """Accuracy and loss on a part of the data."""
@@ -100,11 +101,11 @@ class Replica:
     """Everything that follows from a configuration: how its weights begin, and how a step changes them."""
 
     def __init__(self, config: Config) -> None:
-        self.config, standard = config, data.STANDARDS[config.data]
+        self.config, standard = config, datasets.STANDARDS[config.data]
         self.network = networks.make(config.net, standard.shape, CLASSES)
         self.plan = configs.plan(config, self.network)
         self.basis = Basis(self.plan, config.seed, config.family, config.normalize, config.backend)
-        self.steps_per_epoch = data.batches_of(standard.train - standard.test, config.workers, config.batch_size)
+        self.steps_per_epoch = batches.batches_of(standard.train - standard.test, config.workers, config.batch_size)
         self.steps = config.steps or config.epochs * self.steps_per_epoch
         self.schedule = Schedule(
             tuple(
@@ -117,8 +118,8 @@ class Replica:
     def problem(self) -> Problem:
         """The loss, with its data set."""
         c = self.config
-        dataset = data.load(c.data, c.data_dir or None, mirror=c.mirror or None)
-        return Problem(c, self.network, data.split(dataset, c.seed), self.basis.backend)
+        dataset = datasets.load(c.data, c.data_dir or None, mirror=c.mirror or None)
+        return Problem(c, self.network, batches.split(dataset, c.seed), self.basis.backend)
 
     def use_threads(self, n: int) -> None:
         """Kernels of networks and directions use n threads, or (0) as many as they do."""
