@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import functools
 import hashlib
 import math
@@ -584,6 +585,13 @@ def test_threads_and_processes_do_not_change_a_bit() -> None:
 @pytest.mark.compiled
 def test_plain_python_gives_the_bits_of_the_compiled_kernels() -> None:
     assert digest(SMALL, NUMBA_DISABLE_JIT="1") == digest(SMALL)
+
+
+@pytest.mark.parametrize("module", [architectures, networks], ids=lambda module: module.__name__)
+def test_examples_of_the_code(module: Any) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 3
+    assert result.failed == 0
 
 
 def test_the_package_does_not_import_autograd_by_itself() -> None:

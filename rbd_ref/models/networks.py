@@ -1,7 +1,8 @@
 """Networks: the paper's architectures as pure functions of one flat float32 vector theta.
 
-Random bases descent sees a network as D numbers, so here it is that: `make` names an architecture, `initialise` makes
-theta from a seed, `loss_and_gradient` takes theta to a number and D numbers. There is no state beside theta.
+Random bases descent sees a network as D numbers, and so does this module: `make` finds an architecture by name,
+`initialise` makes theta from a seed, `loss_and_gradient` maps theta to the loss and its D derivatives. Nothing else is
+state.
 
 Batch norm takes mean and variance from the batch in training. For evaluation it takes them from a fixed `calibration`
 batch, computed anew from theta: moving averages would be a second state that neither theta nor coefficients carry, so
@@ -76,8 +77,22 @@ def _make_mlp(name: str, input_shape: Sequence[int] | None, classes: int | None)
 
 
 def make(name: str, input_shape: Sequence[int] | None = None, classes: int | None = None) -> Network:
-    """The network of this name: `fc` (128 hidden), `cnn`, `resnet8`, `resnet32`, or `mlp:64-32-10` and the like, whose
-    name says inputs, hidden layers and classes. `input_shape` is that of one image, (height, width, channels)."""
+    """The network of this name.
+
+    Args:
+        name: one of the paper's networks, `fc` (128 hidden), `cnn`, `resnet8` or `resnet32`; or a name such as
+            `mlp:64-32-10`, which lists inputs, hidden layers and classes.
+        input_shape: the shape of one image, (height, width, channels); optional for an mlp.
+        classes: the number of classes; optional for an mlp.
+
+    Returns:
+        The `Network`: its layers and their shapes, its number of parameters D, no weights.
+
+    >>> make("cnn", (32, 32, 3), 10).D
+    122570
+    >>> make("mlp:64-32-10").layers
+    (((64, 32), (32,)), ((32, 10), (10,)))
+    """
     if isinstance(name, str) and name.startswith("mlp:"):
         return _make_mlp(name, input_shape, classes)
     if name not in ARCHITECTURES:
@@ -101,7 +116,19 @@ def initialise(network: Network, seed: int) -> Float32Array:
     """theta0, a function of the seed: weights Glorot uniform, biases 0, batch-norm scale 1 and shift 0.
 
     Weight j of tensor t is limit * entry j of `uniform` (specification, section 4.2) with the key
-    fold_in(stream_key(seed, "initialisation"), t) and the counters (0, block), the product rounded once.
+    fold_in(stream_key(seed, "initialisation"), t) and the counters (0, block), the product rounded once;
+    limit = sqrt(6 / (fan_in + fan_out)).
+
+    Args:
+        network: whose tensors, in the order of its layers, make up theta.
+        seed: any integer from 0 to 2^64 - 1.
+
+    Returns:
+        D floats, the same on every machine.
+
+    >>> theta = initialise(make("mlp:2-2-2"), seed=0)
+    >>> theta.size, theta.dtype, theta[4:6].tolist()
+    (12, dtype('float32'), [0.0, 0.0])
     """
     key = stream_key(seed, "initialisation")
     places = ((layer, position) for layer in network.layers for position in range(len(layer)))
@@ -162,7 +189,21 @@ def apply(network: Network, theta: Array, x: Array, layers: Layers[Array] = TRAI
 
 
 def loss(network: Network, theta: Any, x: Any, y: Any) -> float:
-    """The mean softmax cross entropy of a batch, batch norm as in training."""
+    """The mean softmax cross entropy of a batch: the mean over n of -log softmax(logits_n)[y_n].
+
+    Args:
+        network: what computes the logits; its batch norms take mean and variance from the batch.
+        theta: D floats.
+        x: images (n, *input_shape) in floats.
+        y: n class numbers.
+
+    Returns:
+        The loss, computed in float32.
+
+    >>> network = make("mlp:2-2-2")
+    >>> loss(network, np.zeros(network.D, dtype=F32), [[1.0, 2.0]], [0])  # log 2, rounded
+    0.6931471824645996
+    """
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
@@ -170,7 +211,19 @@ def loss(network: Network, theta: Any, x: Any, y: Any) -> float:
 
 
 def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[float, Float32Array]:
-    """`loss` and its gradient with respect to theta, D floats, by autograd."""
+    """`loss` and its gradient with respect to theta, by autograd.
+
+    Args:
+        network, theta, x, y: as `loss` takes them.
+
+    Returns:
+        The loss, and D floats in the order of theta. Their bits do not depend on the number of threads.
+
+    >>> network = make("mlp:2-2")
+    >>> value, gradient = loss_and_gradient(network, np.zeros(network.D, dtype=F32), [[1.0, 2.0]], [0])
+    >>> gradient.tolist()  # x_i (softmax_j - [j = y]), then softmax_j - [j = y]
+    [-0.5, 0.5, -1.0, 1.0, -0.5, 0.5]
+    """
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
@@ -240,13 +293,37 @@ def logits(network: Network, theta: Any, x: Any, calibration: Any = None, batch:
 
 
 def predictions(network: Network, theta: Any, x: Any, calibration: Any = None, batch: int = BATCH) -> Indices:
-    """The class of each image, the first of equals. Networks with batch norm need `calibration`, a fixed batch of
-    images whose statistics they take; others leave it aside."""
+    """The class of each image: where its logits are largest, the first of equals.
+
+    Args:
+        network, theta, x: as `loss` takes them.
+        calibration: a fixed batch of images from which batch norm takes mean and variance; ignored by networks without.
+        batch: images at a time, which changes no prediction.
+
+    Returns:
+        n class numbers.
+
+    >>> network = make("mlp:2-2")
+    >>> theta = np.array([1, 0, 0, 1, 0, 0], dtype=F32)  # logits are the inputs
+    >>> predictions(network, theta, [[1.0, 2.0], [3.0, 2.0], [5.0, 5.0]]).tolist()
+    [1, 0, 0]
+    """
     classes: Indices = np.argmax(logits(network, theta, x, calibration, batch), axis=1)
     return classes
 
 
 def accuracy(network: Network, theta: Any, x: Any, y: Any, calibration: Any = None, batch: int = BATCH) -> float:
-    """The part of the images whose class is predicted."""
+    """The share of the images whose class is predicted: the mean over n of [prediction_n = y_n].
+
+    Args:
+        network, theta, x, calibration, batch: as `predictions` takes them.
+        y: n class numbers.
+
+    Returns:
+        A number from 0 to 1.
+
+    >>> accuracy(make("mlp:2-2"), np.array([1, 0, 0, 1, 0, 0], dtype=F32), [[1.0, 2.0], [3.0, 2.0]], [1, 1])
+    0.5
+    """
     predicted = predictions(network, theta, x, calibration, batch)
     return float(np.mean(predicted == _labels(network, y, predicted.size)))
