@@ -18,10 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rbd_ref.data.errors import DataError
-from rbd_ref.training.progress import Bar
+from tqdm import tqdm
 
-Report = Callable[[int], None]
+from rbd_ref.data.errors import DataError
+
+Report = Callable[[int], object]  # is told how many bytes have come
 
 
 class Remote(NamedTuple):
@@ -96,13 +97,14 @@ def bases(name: str, mirror: str | None) -> tuple[str, ...]:
 
 def _copy(answer: Source, part: Path, size: int, report: Report) -> tuple[int, str]:
     """Write what comes, `size` bytes and one more at most, and sync it; its length and its sha256."""
-    digest, done = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    done = 0
     with part.open("xb") as out:
         while done <= size and (chunk := answer.read(min(CHUNK, size + 1 - done))):
             out.write(chunk)
             digest.update(chunk)
             done += len(chunk)
-            report(done)
+            report(len(chunk))
         out.flush()
         os.fsync(out.fileno())
     return done, digest.hexdigest()
@@ -135,8 +137,9 @@ def _once(url: str, remote: Remote, folder: Path, progress: bool | None) -> None
     """One attempt, after which the file is in the folder or nothing is."""
     part = folder / f".{remote.file}.{os.getpid()}-{os.urandom(4).hex()}.part"
     try:
-        with Bar(remote.file, remote.size, shown=progress) as bar:
-            _receive(url, remote, part, lambda done: bar(done, f"{done / 1e6:.1f} of {remote.size / 1e6:.1f} MB"))
+        hidden = None if progress is None else not progress  # None: hidden where stderr is no terminal
+        with tqdm(desc=remote.file, total=remote.size, unit="B", unit_scale=True, disable=hidden) as bar:
+            _receive(url, remote, part, bar.update)
         part.replace(folder / remote.file)
         _sync_folder(folder)
     finally:
