@@ -23,10 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbd_ref import prng
-from rbd_ref.data import augmentation, downloads
+from rbd_ref.data import augmentation, downloads, formats
 from rbd_ref.data import datasets as data
 from rbd_ref.data.datasets import DataError, Dataset, Split
-from rbd_ref.data.errors import formats
 from strategies import seeds
 from tools import ROOT, bits, run_python
 

@@ -295,7 +295,7 @@ def test_a_process_killed_while_it_writes(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = (
-        "import os, pathlib, rbd_ref.files as files\n"
+        "import os, pathlib, rbd_ref.runs.files as files\n"
         "write = lambda out: [out.write(b'x' * 99999), os.kill(os.getpid(), 9)]\n"
         f"files.write_whole(pathlib.Path({str(path)!r}), write)"
     )

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from rbd_ref import compartments
-from rbd_ref.runs import presets
-from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref._check import integer, member
-from rbd_ref.spec.compartments import Plan
+from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods.descent import COMBINES, EXCHANGES, METHODS, OPTIMISERS, Settings
-from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.models.networks import NAMES, Network
+from rbd_ref.runs import presets
+from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
 
 SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")

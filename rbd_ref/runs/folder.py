@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from rbd_ref._types import Float32Array
+from rbd_ref.methods.descent import Fixed, State
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
-from rbd_ref.methods.descent import Fixed, State
-from rbd_ref._types import Float32Array
 from rbd_ref.runs.files import RunError, disk, write_whole
-from rbd_ref.runs.journal import Journal, START
+from rbd_ref.runs.journal import START, Journal
 
 Snapshot = State | Fixed
 
