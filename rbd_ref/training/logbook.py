@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 import rbd_ref
+from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array
 from rbd_ref.methods.descent import Method
 from rbd_ref.runs import folder as runs
@@ -23,8 +24,9 @@ from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
 from rbd_ref.training.communicator import Exchange
 from rbd_ref.training.experiment import Replica
-from rbd_ref.training.progress import Bar
 from rbd_ref.training.trainer import Resumed, Taken, Times, resumed
+
+BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
 
 
 def cosine(x: Float32Array, y: Float32Array) -> float:
@@ -63,8 +65,7 @@ class Logbook:
         self.losses = (before.losses if before else [])[max(self.evaluated, default=0) :]
         self.latest: deque[float] = deque(self.losses, maxlen=100)
         self.note = ""
-        label = f"{self.config.data} {self.config.net} {self.config.method}"
-        self.bar = Bar(label, replica.steps, shown=False if quiet else exchange.terminal)
+        self.first = before.state.t if before else 0
 
     @property
     def seconds(self) -> float:
@@ -100,11 +101,12 @@ class Logbook:
         self.losses.append(loss)
         self.latest.append(loss)
         self.spent = self.spent + np.array(taken.times)
+        if not self.bar.disable:
+            self.bar.set_postfix_str(f"loss {self.mean_loss():.3f}{self.note}, {self.speed:,.0f} images/s", False)
+            self.bar.update(t - self.bar.n)
         if t % self.config.log_every == 0:
             self._step_line(taken)
             self.recent, self.spent, self.sent = [], np.zeros(3), self.exchange.sent
-        if self.bar.shown:
-            self.bar(t, f"loss {self.mean_loss():.3f}{self.note} · {self.speed:,.0f} images/s")
 
     def mean_loss(self) -> float:
         """Of the last steps."""
@@ -128,11 +130,11 @@ class Logbook:
             return
         self.evaluated.add(state.t)
         accuracy, loss = self.replica.problem.evaluate(state.theta, "validation")
-        self.note = f" · validation {100 * accuracy:.1f} %"
+        self.note = f", val {100 * accuracy:.1f} %"
         seen = float(np.mean(self.losses))
         self.line("evaluation", state.t, loss=seen, validation_accuracy=accuracy, validation_loss=loss)
         self.losses = []
-        if not self.quiet and not self.bar.shown:
+        if not self.quiet and self.bar.disable:
             epoch = state.t / self.replica.steps_per_epoch
             print(f"epoch {epoch:g}: loss {seen:.4f}, validation {100 * accuracy:.2f} %", flush=True)
 
@@ -163,20 +165,23 @@ class Logbook:
         }
         runs.save_arrays(self.run.folder / "final.npz", {"sha256": values["sha256"]}, theta=state.theta)
         runs.write_text(self.run.folder / "result.json", json.dumps(values, indent=1) + "\n")
-        self.bar.end()
+        self.bar.close()
         if not self.quiet:
             print(summary(self.run, values))
 
     def say(self, text: str) -> None:
         """A sentence beside the results."""
-        self.bar.end()
+        self.bar.close()
         stderr(text)
 
     def __enter__(self) -> Self:
+        label = f"{self.config.data} {self.config.net} {self.config.method}"
+        shown = False if self.quiet else self.exchange.terminal
+        self.bar = bar(label, self.replica.steps, shown, self.first, bar_format=BAR)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.end()
+        self.bar.close()
         self.writer.close()
 
 
