@@ -35,11 +35,16 @@ def screen(text: str, columns: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def resize(handle: int, columns: int) -> None:
+    """Make a pseudo-terminal so many columns wide."""
+    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
 @contextmanager
 def terminal(columns: int) -> Iterator[tuple[io.TextIOWrapper, Callable[[], str]]]:
     """A pseudo-terminal of so many columns: the stream that a program would have, and what was shown when it closes."""
     outer, inner = pty.openpty()
-    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    resize(inner, columns)
     shown: list[bytes] = []
 
     def watch() -> None:
@@ -128,6 +133,17 @@ def test_a_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     text = on_terminal(100, monkeypatch, lambda: worked(initial=240))
     assert "  80%|" in text.split("\r")[1]
     assert " 79%|" not in text
+
+
+def test_a_terminal_that_is_made_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        with bar("x", 10) as steps:
+            resize(sys.stderr.fileno(), 60)
+            steps.update(10)
+
+    first, *_, last = on_terminal(120, monkeypatch, work).split("\r")[1:-1]
+    assert len(first) > 100
+    assert len(last.rstrip()) <= 60
 
 
 def test_an_interruption_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

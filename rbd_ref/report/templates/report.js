@@ -28,7 +28,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
     for (const {run, points} of runs) {
       const near = points.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a);
       const {number, name} = run.dataset;
-      if (near[0] > at - 12) line(`dot r${number}`, `${number} ${name}`, value(y, near[1]));
+      if (points[0][0] < at + 12 && points.at(-1)[0] > at - 12) line(`dot r${number}`, `${number} ${name}`, value(y, near[1]));
     }
   };
   svg.addEventListener("pointermove", move);
