@@ -1,11 +1,43 @@
 """rbd-ref: the reference implementation of random bases descent.
 
 Directions are pure functions of (seed, step, worker, compartment, direction, element) and the same bits on every
-backend: see docs/specification.md. Start with `Basis` and `compartments`.
+backend: see docs/specification.md.
+
+    Basis, compartments, prng     random directions that are never stored, and the operations on them
+    Config, fit, open_run         training from Python, and reading a run; RunError is what stops one
+
+The second half is loaded when it is first asked for: who only wants directions need not wait for networks.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from rbd_ref.basis import Basis
 from rbd_ref.spec import compartments, prng
 
+if TYPE_CHECKING:
+    from rbd_ref.runs.config import Config
+    from rbd_ref.runs.files import RunError
+    from rbd_ref.training.fit import fit
+    from rbd_ref.training.recorded import open_run
+
 __version__ = "0.1.0"
-__all__ = ["Basis", "__version__", "compartments", "prng"]
+__all__ = ["Basis", "Config", "RunError", "__version__", "compartments", "fit", "open_run", "prng"]
+
+LATER = {
+    "Config": "rbd_ref.runs.config",
+    "RunError": "rbd_ref.runs.files",
+    "fit": "rbd_ref.training.fit",
+    "open_run": "rbd_ref.training.recorded",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module 'rbd_ref' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,27 +10,22 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import rbd_ref
-from rbd_ref.data.errors import DataError
 from rbd_ref.runs import config as configs
-from rbd_ref.runs import folder as runs
 from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
 from rbd_ref.runs.folder import Run
-from rbd_ref.training.communicator import Exchange, RanksLost, find
-from rbd_ref.training.experiment import Replica
-from rbd_ref.training.logbook import Logbook, stderr
-from rbd_ref.training.trainer import Log, Silence, Stopped, resumed, train
-
-T = TypeVar("T")
-PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there
+from rbd_ref.training.communicator import RanksLost, World, agree, find_world
+from rbd_ref.training.fit import EXPECTED, Job, run_job
+from rbd_ref.training.logbook import stderr
+from rbd_ref.training.trainer import StopRequest
 
 DESCRIPTION = """\
 Train a network along random directions that are re-drawn every step and never stored.
@@ -81,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     for item in fields(Config):
         name = item.metadata["group"]
         groups.setdefault(name, result.add_argument_group(name) if name not in groups else groups[name])
-        if item.name != "preset":
+        if not item.metadata.get("hidden"):
             add_setting(groups[name], item)
     output = groups["output"]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
@@ -115,137 +110,75 @@ def new_folder(config: Config) -> Path:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[list[int]]:
-    """A list that the signals which ask a program to end are put into; the second of them ends it at once."""
-    received: list[int] = []
+def stop_on_signals() -> Iterator[StopRequest]:
+    """A request that the signals which ask a program to end are written into; the second of them ends it at once."""
+    request = StopRequest()
     kinds = (signal.SIGINT, signal.SIGTERM)
 
     def receive(number: int, _: object) -> None:
-        received.append(number)
-        if len(received) > 1:
+        if request.reason:
             raise KeyboardInterrupt
+        request.reason = number
 
     before = [signal.signal(kind, receive) for kind in kinds]
     try:
-        yield received
+        yield request
     finally:
         for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
 
 
-def old_run(flags: argparse.Namespace, ranks: int) -> tuple[Run, Config]:
-    """The run to go on with, and its configuration with what of it may be changed."""
+def configured(flags: argparse.Namespace, ranks: int) -> Config:
+    """The configuration that the flags name; of a run to go on with, its own with what the flags change."""
+    if not flags.resume:
+        return configs.make(given(flags), ranks)
     if not flags.out:
         raise RunError("--resume has no folder, expected --out DIR with that of the run")
-    run = Run(Path(flags.out))
-    before = run.config()
-    values = {item.name: getattr(before, item.name) for item in fields(Config)}
-    config = configs.make({**values, **given(flags)}, ranks)
-    if config.digest != before.digest:
-        changed = [
-            item.name
-            for item in fields(Config)
-            if item.metadata["bits"] and getattr(config, item.name) != getattr(before, item.name)
-        ]
-        raise RunError(
-            f"{run.folder} is a run of another configuration: {', '.join(changed)} would change, expected the same: "
-            "leave the flag out, or start a new run in another folder"
-        )
-    return run, config
+    before = Run(Path(flags.out)).config()
+    return configs.make({**{item.name: getattr(before, item.name) for item in fields(Config)}, **given(flags)})
 
 
-def begin(replica: Replica, run: Run | None, flags: argparse.Namespace, exchange: Exchange) -> tuple[Any, Logbook]:
-    """The state to start from and the book to write in: of a new run, or (a `run` is given) of one to go on with."""
-    if run is None:
-        folder = Path(flags.out) if flags.out else new_folder(replica.config)
-        return replica.start(), Logbook(replica, runs.create(folder, replica.config), exchange, quiet=flags.quiet)
-    if not runs.begun(run):
-        run.journal.unlink(missing_ok=True)
-        return replica.start(), Logbook(replica, run, exchange, quiet=flags.quiet)
-    found = resumed(replica, run)
-    for text in [*found.said, f"{run.folder} goes on after step {found.state.t} of {replica.steps}"]:
-        if not flags.quiet:
-            stderr(text)
-    runs.write_text(run.folder / "config.toml", configs.to_toml(replica.config))
-    runs.cut_metrics(run, found.state.t)
-    return found.state, Logbook(replica, run, exchange, found, flags.quiet)
+def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:
+    """What the flags ask for."""
+    config = configured(flags, ranks)
+    out = flags.out or str(new_folder(config))
+    return Job(config, None, out, flags.resume, quiet=flags.quiet, verbose=True, stop=stop)
 
 
-def together(exchange: Exchange, body: Callable[[], T]) -> T:
-    """What `body` gives on this rank; where it finds a fault on any, all ranks end, and the fault is said once."""
-    fault, value = None, None
-    try:
-        value = body()
-    except (RunError, DataError, ValueError, TypeError, OSError) as error:
-        fault = str(error)
-    if faults := exchange.agree(fault):
-        raise SharedError("\n".join(faults))
-    return cast(T, value)
+def set_up(flags: argparse.Namespace, stop: StopRequest, world: World) -> Job:
+    """The job, if no rank finds a fault in the flags."""
+    return agree(world.communicator, lambda: make_job(flags, stop, world.communicator.size), *EXPECTED)
 
 
-def prepared(flags: argparse.Namespace, exchange: Exchange) -> tuple[Run | None, Replica]:
-    """The run to go on with, if one is, and the replica of the configuration."""
-    run, config = old_run(flags, exchange.ranks) if flags.resume else (None, configs.make(given(flags), exchange.ranks))
-    replica = Replica(config)
-    replica.use_threads(exchange.threads)
-    return run, replica
-
-
-def same_everywhere(exchange: Exchange, config: Config) -> None:
-    """Refuse ranks that would train something else."""
-    digests = [config.digest, exchange.spread(config.digest)]
-    if digests[0] != digests[1]:
-        raise RunError(f"rank {exchange.rank} has another configuration than rank 0: give all ranks the same flags")
-
-
-def set_up(flags: argparse.Namespace, exchange: Exchange) -> tuple[Replica, Any, Log]:
-    """Replica, first state and log; what is wrong is said before anything is written."""
-    run, replica = together(exchange, lambda: prepared(flags, exchange))
-    c = replica.config
-    exchange.options(max(c.timeout, PATIENCE), c.reconstruct, "")
-    together(exchange, lambda: same_everywhere(exchange, c))
-    together(exchange, lambda: exchange.in_turn(lambda: replica.problem))
-    if exchange.ranks > 1:
-        together(exchange, lambda: exchange.in_turn(replica.rehearse))
-    first = exchange.rank == 0
-    state, log = together(exchange, lambda: begin(replica, run, flags, exchange) if first else (None, Silence()))
-    folder = exchange.spread(str(log.run.folder.absolute()) if isinstance(log, Logbook) else "")
-    exchange.options(c.timeout, c.reconstruct, folder)
-    flags.out = folder
-    return replica, exchange.spread(state), log
-
-
-def run_once(flags: argparse.Namespace, exchange: Exchange, received: list[int]) -> int:
-    """From flags to the end of the run; the exit status."""
-    replica, state, log = set_up(flags, exchange)
-    with log:
-        try:
-            state = train(replica, exchange, log, state, lambda: max(received, default=0))
-        except Stopped as stop:
-            number, t = stop.args
-            name = signal.Signals(number).name
-            log.say(f"stopped by {name} after step {t} of {replica.steps}: go on with --resume")
-            return 128 + int(number)
-        log.finish(state)
-    return 0
-
-
-def run_all(flags: argparse.Namespace, exchange: Exchange) -> int:
+def run_all(flags: argparse.Namespace, world: World) -> int:
     """The run; where ranks are lost and others are left, these go on from the journal as after --resume."""
-    with asked_to_stop() as received:
+    with stop_on_signals() as stop:
         while True:
+            job = set_up(flags, stop, world)
             try:
-                return run_once(flags, exchange, received)
+                return report_end(job, world)
             except RanksLost as lost:
-                exchange.recover()
-                flags.resume = bool(flags.out) and (Path(flags.out) / "journal.rbd").exists()
-                if exchange.rank == 0:
-                    stderr(f"{lost}; {exchange.ranks} are left and go on")
+                world = world.lifecycle.recover()
+                flags.out = job.out
+                flags.resume = (Path(flags.out) / "journal.rbd").exists()
+                if world.communicator.rank == 0:
+                    stderr(f"{lost}; {world.communicator.size} are left and go on")
 
 
-def parsed(arguments: Sequence[str] | None, exchange: Exchange) -> argparse.Namespace | int:
+def report_end(job: Job, world: World) -> int:
+    """The run, and its exit status."""
+    result = run_job(job, world)
+    if not result.stopped:
+        return 0
+    if world.communicator.rank == 0:
+        name = signal.Signals(result.stopped).name
+        stderr(f"stopped by {name} after step {result.step} of {result.steps}: go on with --resume")
+    return 128 + result.stopped
+
+
+def parsed(arguments: Sequence[str] | None, world: World) -> argparse.Namespace | int:
     """The flags, or the exit status where they are wrong or have been answered; rank 0 does the talking."""
-    out = [sys.stdout, sys.stderr] if exchange.rank == 0 else [io.StringIO(), io.StringIO()]
+    out = [sys.stdout, sys.stderr] if world.communicator.rank == 0 else [io.StringIO(), io.StringIO()]
     with redirect_stdout(out[0]), redirect_stderr(out[1]):
         try:
             flags = parser().parse_args(arguments)
@@ -257,24 +190,35 @@ def parsed(arguments: Sequence[str] | None, exchange: Exchange) -> argparse.Name
     return flags
 
 
-def command(arguments: Sequence[str] | None, exchange: Exchange) -> int:
+def command(arguments: Sequence[str] | None, world: World) -> int:
     """What one rank does."""
-    flags = parsed(arguments, exchange)
+    flags = parsed(arguments, world)
     if isinstance(flags, int):
         return flags
     try:
-        return run_all(flags, exchange)
+        return run_all(flags, world)
     except SharedError as error:
-        if exchange.rank == 0:
+        if world.communicator.rank == 0:
             stderr(f"rbd_ref.train: {error}")
         return 2
+
+
+def on_all_ranks(arguments: Sequence[str] | None) -> int:
+    """The command on the processes that were started together, which leave together."""
+    world = find_world()
+
+    def body() -> int:
+        status = command(arguments, world)
+        world.lifecycle.close(status)
+        return status
+
+    return world.lifecycle.abort_on_error(body)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0, 2 after a sentence of what is wrong, or 128 + the number of the signal that ended it."""
     try:
-        exchange = find()
-        return exchange.guard(lambda: command(arguments, exchange))
+        return on_all_ranks(arguments)
     except RunError as error:
         stderr(f"rbd_ref.train: {error}")
         return 2

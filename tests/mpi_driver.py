@@ -24,9 +24,10 @@ from typing import Any
 import numba
 
 from rbd_ref import train
-from rbd_ref.training import trainer as training
-from rbd_ref.training.communicator import find
-from rbd_ref.training.experiment import Replica
+from rbd_ref.training import fit
+from rbd_ref.training.communicator import find_world
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.trainer import Trainer
 
 RANK = int(os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
 LONG = 100.0  # seconds after which what is waited for does not come
@@ -96,15 +97,15 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def inject(kind: str, place: str) -> None:
-    """Have the fault happen on this rank: at the start, or when the first of its workers looks at a step."""
+    """Have the fault happen on this rank: at the start, or when the first of its workers proposes at a step."""
     if kind == "corrupt":
         corrupt(int(place))
     elif place == "start":
-        before(train, "prepared", FAULTS[kind])
+        before(fit, "_prepare", FAULTS[kind])
     elif place == "rehearsal":
-        before(Replica, "rehearse", FAULTS[kind])
+        before(Experiment, "rehearse", FAULTS[kind])
     else:
-        before(training, "look", FAULTS[kind], lambda _, state, *__: state.t == int(place))
+        before(Trainer, "propose", FAULTS[kind], lambda _, replica, __: replica.t == int(place))
 
 
 def before(owner: Any, name: str, body: Callable[[], None], due: Callable[..., bool] = lambda *_: True) -> None:
@@ -121,21 +122,17 @@ def before(owner: Any, name: str, body: Callable[[], None], due: Callable[..., b
 
 
 def corrupt(step: int) -> None:
-    """Change a weight of this rank, and of those it shares it with, at a step when all have looked and sent."""
-    true_look, true_gathered, weights = training.look, training.gathered, list[Any]()
+    """Change a weight of this rank, and of those it shares it with, at a step when all have proposed and sent."""
+    true = Trainer.allgather
 
-    def look(replica: Any, state: Any, *rest: Any) -> Any:
-        weights[:] = [state.theta]
-        return true_look(replica, state, *rest)
-
-    def gathered(replica: Any, exchange: Any, t: int, *rest: Any) -> Any:
-        found = true_gathered(replica, exchange, t, *rest)
-        if t == step:
+    def allgather(trainer: Trainer, replica: Any, proposals: Any) -> Any:
+        found = true(trainer, replica, proposals)
+        if replica.t == step:
             reached()
-            weights[0][300] += 1
+            replica.theta[300] += 1
         return found
 
-    training.look, training.gathered = look, gathered  # type: ignore[assignment]
+    Trainer.allgather = allgather  # type: ignore[method-assign]
 
 
 def tasks() -> int:
@@ -172,9 +169,15 @@ def report(first: int) -> None:
 
 def many(path: str) -> int:
     """All runs of a file; the status of the first that does not end well."""
-    exchange, first = find(), tasks()
+    world, first = find_world(), tasks()
     jobs: list[list[str]] = json.loads(Path(path).read_text())
-    status = exchange.guard(lambda: next(filter(None, (train.command(flags, exchange) for flags in jobs)), 0))
+
+    def body() -> int:
+        status = next(filter(None, (train.command(flags, world) for flags in jobs)), 0)
+        world.lifecycle.close(status)
+        return status
+
+    status = world.lifecycle.abort_on_error(body)
     report(first)
     return status
 

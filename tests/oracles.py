@@ -1,7 +1,7 @@
 """What the methods are compared with: small losses, and plain NumPy in float64 with every direction written out.
 
-Here p_i = phi_i / sqrt(N_i), so all numbers are the coordinates c_i of the formulas in rbd_ref/descent.py. Of that
-module nothing is used but `Settings`, as a bag of values.
+Here p_i = phi_i / sqrt(N_i), so all numbers are the coordinates c_i of the formulas in rbd_ref/methods. Of that
+package nothing is used but `Settings`, as a bag of values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy import stats
 
 from rbd_ref import Basis
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.descent import Settings
+from rbd_ref.methods.settings import Settings
 from rbd_ref.spec.operations import directions, exact_divisors
 
 Reals = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Quadratic:
         shift = np.random.default_rng([self.seed, *batch]).standard_normal(self.target.size)
         return theta.astype(np.float64) - self.target - self.noise * shift
 
-    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
+    def loss_and_gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
         x = self.away(theta, (t, worker))
         return float(x @ self.A @ x / 2), (self.A @ x).astype(F32)
 
@@ -56,7 +56,7 @@ class Linear:
     def __init__(self, g: Float32Array) -> None:
         self.g = g
 
-    def gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
+    def loss_and_gradient(self, theta: NDArray, t: int, worker: int) -> tuple[float, Float32Array]:
         return self.loss(theta, t, worker, None), self.g
 
     def loss(self, theta: NDArray, t: int, worker: int, offspring: int | None) -> float:
@@ -120,7 +120,7 @@ def weights(theta: NDArray, s: Settings, steps: int, update: Update) -> list[Rea
 
 def sgd(oracle: Quadratic, s: Settings) -> Update:
     """u = sum_w g_w."""
-    return lambda theta, t: sum(oracle.gradient(theta, t, w)[1].astype(np.float64) for w in range(s.workers))
+    return lambda theta, t: sum(oracle.loss_and_gradient(theta, t, w)[1].astype(np.float64) for w in range(s.workers))
 
 
 def rbd(oracle: Quadratic, basis: Basis, s: Settings) -> Update:
@@ -129,7 +129,7 @@ def rbd(oracle: Quadratic, basis: Basis, s: Settings) -> Update:
     def update(theta: Reals, t: int) -> Reals:
         u = np.zeros_like(theta)
         for w, (p, q) in enumerate(parts(basis, s, t // s.redraw)):
-            c = p @ oracle.gradient(theta, t, w)[1]
+            c = p @ oracle.loss_and_gradient(theta, t, w)[1]
             u += (transformed(s.transforms, c / q) * q if s.transforms else c) @ p
         return u
 
@@ -184,7 +184,7 @@ def fpd(oracle: Quadratic | Linear, basis: Basis, s: Settings, theta0: NDArray, 
     p, q = (np.concatenate(both) for both in zip(*(each[:1] if s.exchange == "shared" else each), strict=True))
     follow, c, found = Adam() if s.optimiser == "adam" else Heavy(s), np.zeros(len(p)), []
     for t in range(steps):
-        xs = [part @ oracle.gradient(theta, t, w)[1] for w, (part, _) in enumerate(each)]
+        xs = [part @ oracle.loss_and_gradient(theta, t, w)[1] for w, (part, _) in enumerate(each)]
         x = sum(xs) if s.exchange == "shared" else np.concatenate(xs)
         c = c - eta(s) * follow(x) * (q if s.optimiser == "adam" else 1)
         theta = theta0 + c @ p

@@ -19,7 +19,7 @@ import pytest
 from rbd_ref import replay, train
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.folder import Run
-from rbd_ref.training.experiment import Replica
+from rbd_ref.training.experiment import Experiment
 
 TINY = ("--net", "mlp:64-10", "--dims", "3", "--batch-size", "400")  # D = 650, an epoch is 3 steps
 ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -95,15 +95,15 @@ def lines(run: Run, kind: str = "") -> list[dict[str, Any]]:
 
 
 def journaled(run: Run) -> list[np.ndarray]:
-    return [record.numbers for record in runs.journal_of(run, run.config()).records()]
+    return [record.rows for record in runs.journal_of(run, run.config()).records()]
 
 
 def whole_names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def replica_of(run: Run) -> Replica:
-    return Replica(run.config())
+def experiment_of(run: Run) -> Experiment:
+    return Experiment(run.config())
 
 
 def unfinished(run: Run, size: int | None = None) -> Run:

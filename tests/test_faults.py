@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rbd_ref import replay
-from rbd_ref.methods.descent import State
+from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.compiled
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
 OVERFLOW = ("--method", "nes", "--transforms", "raw", "--sigma", "1e-6", "--lr", "1e38")
 DIGEST = "ab" * 32
-STATE = State(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array([0.5, 2.0, 4.0], dtype=np.float32))
+STATE = DescentState(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array([0.5, 2.0, 4.0], dtype=np.float32))
 
 
 def checkpoint(tmp_path: Path) -> Path:
@@ -81,7 +81,7 @@ def test_every_bit_of_a_checkpoint(tmp_path: Path) -> None:
     assert escaped == {}
 
 
-@pytest.mark.parametrize("info", [None, "3", "[]", "null", '{"state": []}', '{"state": "State", "t": 5}'])
+@pytest.mark.parametrize("info", [None, "3", "[]", "null", '{"state": []}', '{"state": "DescentState", "t": 5}'])
 def test_foreign_checkpoints(tmp_path: Path, info: str | None) -> None:
     path = checkpoint(tmp_path)
     with path.open("wb") as out:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.journal import HEAD, MAGIC, START, Journal, Record, Writer, encoded
+from rbd_ref.runs.journal import HEAD, MAGIC, START, Journal, Record, Writer, encode
 from tools import bits
 
 DIGEST = bytes(range(32)).hex()
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def same(found: list[Record], expected: list[np.ndarray]) -> bool:
     return [record.t for record in found] == list(range(len(expected))) and all(
-        record.numbers.shape == numbers.shape and np.array_equal(bits(record.numbers), bits(numbers))
+        record.rows.shape == numbers.shape and np.array_equal(bits(record.rows), bits(numbers))
         for record, numbers in zip(found, expected, strict=True)
     )
 
@@ -77,7 +77,7 @@ def test_what_is_written_is_read(records: list[np.ndarray], pause: int) -> None:
     """To the bit, by one writer or by two, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder) / "j", records[:pause])
-        writer = Writer.go_on(path, path.stat().st_size)
+        writer = Writer.reopen(path, path.stat().st_size)
         for t, record in enumerate(records[pause:], start=len(records[:pause])):
             writer.append(t, record)
         writer.sync()
@@ -100,7 +100,7 @@ def test_the_format_is_that_of_the_docstring(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [np.asfortranarray, lambda x: x.astype(">f4"), lambda x: x.astype(np.float64)])
 def test_memory_in_another_order(path: Path, change: object) -> None:
-    assert encoded(0, change(some(0))) == encoded(0, some(0))  # type: ignore[operator]
+    assert encode(0, change(some(0))) == encode(0, some(0))  # type: ignore[operator]
 
 
 def test_every_place_to_cut_it(path: Path) -> None:
@@ -114,7 +114,7 @@ def test_every_place_to_cut_it(path: Path) -> None:
         assert said == ""
         assert same(found, [some(t) for t in range(count)])
         assert torn(path) == cut - BOUNDS[count]
-        writer = Writer.go_on(path, BOUNDS[count])
+        writer = Writer.reopen(path, BOUNDS[count])
         for t in range(count, len(SHAPES)):
             writer.append(t, some(t))
         writer.close()
@@ -175,10 +175,10 @@ def test_the_way_out_that_is_named(path: Path) -> None:
 def test_whole_records_in_the_wrong_place(tmp_path: Path, order: tuple[int, ...]) -> None:
     """Checksums are right, but a step is missing, doubled or out of order."""
     path, first = written(tmp_path / "j", []), next(t for t, step in enumerate(order) if t != step)
-    path.write_bytes(path.read_bytes() + b"".join(encoded(step, some(0)) for step in order))
+    path.write_bytes(path.read_bytes() + b"".join(encode(step, some(0)) for step in order))
     found, said = read(path)
     assert len(found) == first
-    assert f"is damaged at step {first}, offset {START + first * len(encoded(0, some(0)))}: " in said
+    assert f"is damaged at step {first}, offset {START + first * len(encode(0, some(0)))}: " in said
 
 
 def test_a_head_that_promises_more_than_there_is(path: Path) -> None:
@@ -206,7 +206,7 @@ def test_another_configuration(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path, path: Path) -> None:
     for call in (
         lambda: Journal(tmp_path / "no"),
-        lambda: Writer.go_on(tmp_path / "no", 40),
+        lambda: Writer.reopen(tmp_path / "no", 40),
         lambda: Journal(tmp_path),
     ):
         with pytest.raises(RunError, match=r"(No such file|Is a directory)"):
@@ -233,10 +233,10 @@ def room_until(size: int) -> Iterator[None]:
 
 def test_a_full_disk_takes_the_record_back(path: Path) -> None:
     """Whatever part of it found room; when there is more, the journal goes on as if nothing had been."""
-    whole, record = path.read_bytes(), encoded(4, some(0))
+    whole, record = path.read_bytes(), encode(4, some(0))
     for room in range(len(record)):
         path.write_bytes(whole)
-        writer = Writer.go_on(path, len(whole))
+        writer = Writer.reopen(path, len(whole))
         with pytest.raises(RunError) as caught, room_until(len(whole) + room):
             writer.append(4, some(0))
         assert f"{path} cannot be written (File too large), expected a folder with room" in str(caught.value)

@@ -461,9 +461,9 @@ def test_kernels_are_compiled_by_one_rank_of_a_node(tmp_path: Path) -> None:
     found = job(2, (DRIVER, "one", *SIZE, "--exchange", "split", "--out", "run"), tmp_path, **more).ended(3 * LONG)
     assert (found.status, found.err) == (0, "")
     first, second = reports(tmp_path / "reports")
-    assert {"rbd_ref.operations.project_kernel", "rbd_ref.operations.reconstruct_kernel"} <= set(first["compiled"])
+    assert {"rbd_ref.kernels.operations.project", "rbd_ref.kernels.operations.reconstruct"} <= set(first["compiled"])
     assert second["compiled"] == []
-    assert "rbd_ref.operations.project_kernel" in second["loaded"]
+    assert "rbd_ref.kernels.operations.project" in second["loaded"]
 
 
 def test_compiling_may_take_longer_than_a_step(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rbd_ref.data import datasets as data
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import CRC, HEAD, START
-from run_tools import TINY, copied, final, lines, one_line, refused, result, sha, status, trained
+from run_tools import TINY, copied, experiment_of, final, lines, one_line, refused, result, sha, status, trained
 from test_data import TEST, TRAIN, idx_contents, small, write
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
@@ -73,7 +73,7 @@ def test_every_step(tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str]
     for path in run.checkpoints:
         path.unlink()
     assert [replayed(run, step) for step in range(7)] == with_checkpoints
-    assert with_checkpoints[0] == runs.sha256(replay.Replica(run.config()).start().theta)
+    assert with_checkpoints[0] == runs.sha256(experiment_of(run).start().theta)
     assert with_checkpoints[6] == sha(run)
     assert {line["step"]: line["sha256"] for line in lines(run, "checkpoint")} == {
         step: with_checkpoints[step] for step in (3, 6)

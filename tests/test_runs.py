@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rbd_ref.methods.descent import EMPTY, Fixed, State
+from rbd_ref.methods.base import EMPTY
+from rbd_ref.methods.fpd import FixedProjectionState
+from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError, write_whole
@@ -26,13 +28,13 @@ from run_tools import TINY, lines, trained
 from tools import ROOT, bits, run_python
 
 DIGEST = "ab" * 32
-STATE = State(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array([0.5, 2.0, 4.0], dtype=np.float32))
+STATE = DescentState(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array([0.5, 2.0, 4.0], dtype=np.float32))
 
 vectors = hnp.arrays(np.uint32, st.integers(0, 6)).map(lambda words: words.view(np.float32))
 matrices = hnp.arrays(np.uint32, st.tuples(st.integers(1, 3), st.integers(1, 4))).map(lambda x: x.view(np.float32))
 counts = st.integers(0, 2**32)
-states = st.builds(State, vectors, counts, vectors)
-fixed = st.builds(Fixed, vectors, counts, vectors, matrices, matrices, matrices, counts)
+states = st.builds(DescentState, vectors, counts, vectors)
+fixed = st.builds(FixedProjectionState, vectors, counts, vectors, matrices, matrices, matrices, counts)
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def foreign(path: Path, kind: str) -> None:
     elif kind == "another state":
         np.savez(path, info=np.array(json.dumps({"state": "Adam", "digest": DIGEST})), theta=STATE.theta)
     elif kind == "objects":
-        np.savez(path, info=np.array([{"state": "State"}], dtype=object))
+        np.savez(path, info=np.array([{"state": "DescentState"}], dtype=object))
     elif kind == "an array":
         with path.open("wb") as out:
             np.save(out, STATE.theta)
@@ -164,7 +166,7 @@ def foreign(path: Path, kind: str) -> None:
 
 
 KINDS = ["nothing", "a page", "zeros", "a folder", "another archive", "another state", "objects", "an array"]
-KINDS += ["3", "[]", "null", '{"state": []}', '{"state": "State", "t": 5}']
+KINDS += ["3", "[]", "null", '{"state": []}', '{"state": "DescentState", "t": 5}']
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,7 +215,7 @@ def test_the_newest_checkpoint(run: Run) -> None:
 
 def test_the_checkpoints_are_in_the_order_of_steps(run: Run) -> None:
     for t in (100, 20, 3):
-        saved(run, State(STATE.theta, t, EMPTY))
+        saved(run, DescentState(STATE.theta, t, EMPTY))
     (run.folder / "checkpoints" / ".step-00000500.npz.77.part").write_bytes(b"half")
     assert [path.name for path in run.checkpoints] == [f"step-{t:08d}.npz" for t in (3, 20, 100)]
 

@@ -233,7 +233,7 @@ def test_a_torn_record_and_a_broken_checkpoint_are_said(
     capsys.readouterr()
     assert status(["--resume", "--out", run.folder]) == 0
     first, second, third = capsys.readouterr().err.splitlines()
-    assert first == f"{run.journal} ended in the middle of step 5: the torn record of 39 bytes is cut"
+    assert first == f"{run.journal} ends with a torn record of 39 bytes after step 5, which is left out"
     assert second.startswith(f"{run.folder / 'checkpoints' / 'step-00000003.npz'} is no whole checkpoint")
     assert third == f"{run.folder} goes on after step 5 of 6"
     assert sha(run) == sha(whole)
@@ -313,9 +313,9 @@ def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str], m
     before = signal.getsignal(signal.SIGTERM)
 
     def asked_twice(*_: object) -> int:
-        with train.asked_to_stop() as received:
+        with train.stop_on_signals() as request:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert received == [signal.SIGTERM]
+            assert request.reason == signal.SIGTERM
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("it went on")
 

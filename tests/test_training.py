@@ -17,24 +17,26 @@ from rbd_ref import replay
 from rbd_ref.basis import Basis
 from rbd_ref.data import datasets as data
 from rbd_ref.kernels.backend import NumbaBackend
-from rbd_ref.methods.descent import EXCHANGES, METHODS, Method
+from rbd_ref.methods import METHODS
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.models import networks
 from rbd_ref.models.networks import Network
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
-from rbd_ref.training.communicator import Alone
-from rbd_ref.training.experiment import Replica
+from rbd_ref.training.communicator import SingleProcess, World, single_process
+from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.logbook import cosine
-from rbd_ref.training.trainer import Silence, Stopped, Taken, train
+from rbd_ref.training.trainer import CALLBACK, NullLog, StepRecord, Stopped, StopRequest, Trainer
 from run_tools import (
     ONE_THREAD,
     TINY,
+    experiment_of,
     final,
     journaled,
     lines,
-    replica_of,
     result,
     sha,
     status,
@@ -120,11 +122,11 @@ def test_the_configuration_that_was_written_down_gives_the_same_weights(tmp_path
 
 
 def first_step(run: Run, mode: str, parts: list[slice]) -> np.ndarray:
-    """theta after one step, by the words of descent.py's docstring."""
-    c, replica = run.config(), replica_of(run)
-    theta = networks.initialise(replica.network, c.seed)
-    basis = Basis(replica.plan, c.seed, c.family, c.normalize)
-    gs = [replica.problem.gradient(theta, 0, w)[1] for w in range(c.workers)]
+    """theta after one step, by the words of rbd_ref/methods/sharing.py."""
+    c, experiment = run.config(), experiment_of(run)
+    theta = experiment.problem.initial(c.seed)
+    basis = Basis(experiment.plan, c.seed, c.family, c.normalize)
+    gs = [experiment.problem.loss_and_gradient(theta, 0, w)[1] for w in range(c.workers)]
     if mode == "independent":
         u = sum((basis.reconstruct(basis.project(g, 0, w), 0, w) for w, g in enumerate(gs)), np.float32(0))
     elif mode == "shared":
@@ -162,7 +164,7 @@ def test_every_method_with_three_workers(tmp_path: Path, way: str, mode: str) ->
 
 
 def documented() -> set[str]:
-    """The names in the docstring of runs.py."""
+    """The names in the docstring of runs/folder.py."""
     return set(re.findall(r"^    ([\w.]+/?)  ", runs.__doc__ or "", flags=re.M))
 
 
@@ -371,37 +373,44 @@ def test_a_switch_leaves_the_steps_before_as_they_were(tmp_path: Path) -> None:
 # The order of things.
 
 
-class Noted(Silence):
+class Noted(NullLog):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.events: list[str] = []
 
-    def journal(self, t: int, method: Method, numbers: np.ndarray) -> None:
-        self.events.append(f"journal {t}")
+    def journal(self, replica: Replica[State], rows: np.ndarray) -> None:
+        self.events.append(f"journal {replica.t}")
 
-    def step(self, taken: Taken) -> None:
-        self.events.append(f"step {taken.after.t}")
+    def step(self, record: StepRecord) -> None:
+        self.events.append(f"step {record.t}")
 
-    def evaluate(self, state: Any) -> None:
-        self.events.append(f"evaluate {state.t}")
+    def evaluate(self, replica: Replica[State]) -> None:
+        self.events.append(f"evaluate {replica.t}")
 
-    def checkpoint(self, state: Any) -> None:
-        self.events.append(f"checkpoint {state.t}")
+    def checkpoint(self, replica: Replica[State]) -> None:
+        self.events.append(f"checkpoint {replica.t}")
 
 
-def small_replica(**settings: Any) -> Replica:
+def small(**settings: Any) -> Experiment:
     known = {"net": "mlp:64-10", "dims": "2", "family": "sparse", "batch_size": 400}
-    return Replica(configs.make({**known, **settings}))
+    return Experiment(configs.make({**known, **settings}))
+
+
+def train(experiment: Experiment, log: Any, *callbacks: Any, **more: Any) -> Replica[State]:
+    """From the start to the end by one process, or by the `world` given."""
+    world = more.pop("world", single_process())
+    return Trainer(experiment, world, log, callbacks, **more).train(experiment.start())
 
 
 def test_every_step_is_journaled_before_anything_comes_of_it() -> None:
     """Metrics, evaluations and checkpoints are of steps that the journal has."""
-    replica, log = small_replica(steps=4), Noted()
-    state = train(replica, Alone(), log, replica.start(), lambda: 0)
+    log = Noted()
+    last = train(small(steps=4), log)
     early = [event for t in range(3) for event in (f"journal {t}", f"step {t + 1}")]
     assert log.events == [*early, "evaluate 3", "checkpoint 3", *ends(4)]
-    assert state.t == 4
+    assert last.t == 4
 
 
 def ends(t: int) -> list[str]:
@@ -411,67 +420,91 @@ def ends(t: int) -> list[str]:
 
 def test_a_step_that_cannot_be_journaled_is_not_taken() -> None:
     class Full(Noted):
-        def journal(self, t: int, method: Method, numbers: np.ndarray) -> None:
-            if t == 1:
+        def journal(self, replica: Replica[State], rows: np.ndarray) -> None:
+            if replica.t == 1:
                 raise RunError("full")
 
-    log, replica = Full(), small_replica(steps=3)
+    log = Full()
     with pytest.raises(RunError, match="full"):
-        train(replica, Alone(), log, replica.start(), lambda: 0)
+        train(small(steps=3), log)
     assert log.events == ["step 1"]
 
 
-def test_a_wish_to_stop() -> None:
+def test_a_request_to_stop() -> None:
     """The step is finished, and a checkpoint is there before the run ends."""
-    log, replica, wishes = Noted(), small_replica(steps=3), iter([0, 15])
+    log, stop = Noted(), StopRequest()
+
+    def signal(record: StepRecord) -> None:
+        stop.reason = 15
+
     with pytest.raises(Stopped) as caught:
-        train(replica, Alone(), log, replica.start(), lambda: next(wishes))
-    assert caught.value.args == (15, 2)
+        train(small(steps=3), log, signal, stop=stop)
+    assert (caught.value.reason, caught.value.replica.t) == (15, 2)
     assert log.events == ["journal 0", "step 1", "journal 1", "step 2", "checkpoint 2"]
 
 
-def test_a_wish_to_stop_at_the_last_step_comes_too_late() -> None:
-    log, replica = Noted(), small_replica(steps=1)
-    assert train(replica, Alone(), log, replica.start(), lambda: 15).t == 1
+def test_a_callback_can_stop_a_run() -> None:
+    """After the step that follows; all callbacks see every step."""
+    seen: list[tuple[int, float, bool]] = []
+
+    def watch(record: StepRecord) -> None:
+        seen.append((record.t, record.loss, bool(np.isfinite(record.theta).all())))
+
+    with pytest.raises(Stopped) as caught:
+        train(small(steps=9), Noted(), lambda record: record.t == 2, watch)
+    assert caught.value.reason == CALLBACK
+    assert [t for t, _, _ in seen] == [1, 2, 3]
+    assert all(finite for _, _, finite in seen)
+
+
+def test_a_request_to_stop_at_the_last_step_comes_too_late() -> None:
+    log = Noted()
+    assert train(small(steps=1), log, stop=StopRequest(15)).t == 1
     assert log.events == ends(1)
 
 
-class Differing(Alone):
-    """As if another rank had other weights after the second step."""
+class Differing(SingleProcess):
+    """As if ranks 1 and 3 of four had other weights after the second step."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def different(self, digest: bytes) -> list[int]:
+    def allgather(self, value: Any) -> list[Any]:
         self.asked += 1
-        return [1, 3] if self.asked == 2 else []
+        return [value, b"other", value, b"another", value] if self.asked == 2 else [value]
+
+
+def differing() -> World:
+    alone = Differing()
+    return World(alone, alone, alone)
 
 
 def test_ranks_that_differ_are_named() -> None:
-    replica = small_replica(steps=3, check_every=1)
     with pytest.raises(RunError, match="the weights of rank 1 and rank 3 differ from the others' after step 2,"):
-        train(replica, Differing(), Noted(), replica.start(), lambda: 0)
+        train(small(steps=3, check_every=1), Noted(), world=differing())
 
 
 def test_ranks_that_differ_go_on_from_the_journal() -> None:
     """All of them with what rank 0 has repeated."""
-    replica, begun = small_replica(steps=3, check_every=1, on_divergence="resync"), []
-    restored = replica.start()._replace(t=2)
+    experiment = small(steps=3, check_every=1, on_divergence="resync")
+    started = experiment.start()
+    restored = Replica(started.method, started.state._replace(t=2))  # type: ignore[attr-defined]
+    begun = []
 
     class Restoring(Noted):
-        def restored(self) -> Any:
+        def restore(self) -> Replica[State]:
             return restored
 
-        def step(self, taken: Taken) -> None:
-            begun.append(taken.before.theta)
+        def step(self, record: StepRecord) -> None:
+            begun.append(record.before.theta)
 
-    train(replica, Differing(), Restoring(), replica.start(), lambda: 0)
+    train(experiment, Restoring(), world=differing())
     assert [np.array_equal(theta, restored.theta) for theta in begun] == [True, False, True]
 
 
 def test_every_offspring_has_a_batch_that_is_its_own() -> None:
     """Of the epoch's batches, each about as often; the same for all who ask."""
-    problem = small_replica(batch_size=100).problem
+    problem: Any = small(batch_size=100).problem
     found = [problem.offspring_batch(t, w, i) for t in range(5) for w in range(3) for i in range(20)]
     assert found == [problem.offspring_batch(t, w, i) for t in range(5) for w in range(3) for i in range(20)]
     assert set(found) == set(range(12))
@@ -484,16 +517,15 @@ def test_every_offspring_has_a_batch_that_is_its_own() -> None:
 
 def test_a_loss_that_cannot_be_told_is_infinite() -> None:
     """Weights may be finite and logits not; there is no warning beside it."""
-    replica = small_replica(net="mlp:64-2-10")
-    theta = np.full(replica.network.D, 1e30, dtype=np.float32)
-    accuracy, loss = replica.problem.evaluate(theta, "validation")
-    assert 0 <= accuracy <= 1
-    assert loss == math.inf
+    problem = small(net="mlp:64-2-10").problem
+    figures = problem.evaluate(np.full(problem.D, 1e30, dtype=np.float32))
+    assert 0 <= figures["validation_accuracy"] <= 1
+    assert figures["validation_loss"] == math.inf
 
 
 def test_a_rehearsal_leads_nowhere() -> None:
     """What it compiles is kept, what it computes is not."""
-    first, second = (small_replica(steps=2, switch=["1:sgd"]) for _ in range(2))
+    first, second = (small(steps=2, switch=["1:sgd"]) for _ in range(2))
     second.rehearse()
-    states = [train(replica, Alone(), Silence(), replica.start(), lambda: 0) for replica in (first, second)]
-    assert np.array_equal(bits(states[0].theta), bits(states[1].theta))
+    last = [train(experiment, NullLog()) for experiment in (first, second)]
+    assert np.array_equal(bits(last[0].theta), bits(last[1].theta))

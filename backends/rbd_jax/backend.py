@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_ref._machine import cores
 from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
 from rbd_ref.models.networks import Network
@@ -127,7 +128,7 @@ class JaxBackend:
         """XLA starts its threads with the process, as many as NPROC says or as there are processors, and no call
         changes that: nothing happens, and the result is that number. It changes no bit."""
         given = os.environ.get("NPROC", "")
-        return int(given) if given.isdecimal() and int(given) > 0 else len(os.sched_getaffinity(0))
+        return int(given) if given.isdecimal() and int(given) > 0 else cores()
 
     def loss_and_gradient(
         self, network: Network, theta: Float32Array, x: Float32Array, y: NDArray[Any]

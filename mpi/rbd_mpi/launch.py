@@ -1,4 +1,4 @@
-"""From processes that a launcher started to an exchange: what has to be set before MPI is, and what can be wrong.
+"""From processes that a launcher started to a world: what has to be set before MPI is, and what can be wrong.
 
 Tests: tests/test_mpi.py.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rbd_ref._machine import cores
 from rbd_ref.runs.files import RunError
-
-if TYPE_CHECKING:
-    from rbd_mpi.communicator import MpiExchange
+from rbd_ref.training.communicator import World
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes the launcher says it started
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "orterun")
@@ -23,11 +22,6 @@ LOCAL = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # how many of them on
 def number(names: tuple[str, ...]) -> int:
     """The first of these variables that is a number, or 0."""
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), 0)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def ancestors() -> Iterator[int]:
@@ -69,17 +63,19 @@ def load() -> Any:
     return MPI
 
 
-def connect() -> MpiExchange:
-    """The exchange over all processes that were started together."""
+def connect() -> World:
+    """The world of all processes that were started together."""
     prepare()
     mpi = load()
-    from rbd_mpi.communicator import MpiExchange
+    from rbd_mpi.lifecycle import MpiLifecycle
 
-    started, found = number(SIZES), mpi.COMM_WORLD.size
+    started = number(SIZES)
+    found = mpi.COMM_WORLD.size
     if started and started != found:
         library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
         raise RunError(
             f"the launcher started {started} processes and MPI sees {found}, expected the same: the launcher is not "
             f"that of the MPI library ({library}); use the mpirun that belongs to it, or set MPI4PY_LIBMPI"
         )
-    return MpiExchange(mpi)
+    lifecycle = MpiLifecycle(mpi, on_terminal())
+    return World(lifecycle.communicator, lifecycle.node, lifecycle)

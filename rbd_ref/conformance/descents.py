@@ -7,7 +7,7 @@ Tests: tests/test_broken_backends.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from rbd_ref import methods
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.backend import Backend
 from rbd_ref.basis import Basis
 from rbd_ref.conformance.cases import pseudo_random, usual
 from rbd_ref.conformance.suite import check, check_families, expect, same_bits
 from rbd_ref.kernels.backend import NumbaBackend
-from rbd_ref.methods import descent
-from rbd_ref.methods.descent import EXCHANGES, METHODS, Method, Settings
+from rbd_ref.methods import METHODS
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.schedule import Phase
+from rbd_ref.methods.settings import EXCHANGES, Settings
 from rbd_ref.models import networks
 from rbd_ref.models.networks import Network
 from rbd_ref.runs.journal import Journal, Writer
@@ -47,7 +50,7 @@ class Oracle:
         x = pseudo_random(label, int(np.prod(shape))).reshape(shape)
         return x, (np.arange(BATCH) * 7 + label) % self.network.classes
 
-    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
+    def loss_and_gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
         """By the backend's own means, if it has some."""
         return networks.gradient_of(self.backend)(self.network, theta, *self.batch(t, worker))
 
@@ -80,7 +83,8 @@ def gradients(backend: Backend) -> None:
         oracle, reference = Oracle(network, backend), Oracle(network, None)
         for t in range(3):
             theta = networks.initialise(network, 5) + F32(0.1 * t) * pseudo_random(t, network.D)
-            (loss, g), (expected, wanted) = oracle.gradient(theta, t, 1), reference.gradient(theta, t, 1)
+            loss, g = oracle.loss_and_gradient(theta, t, 1)
+            expected, wanted = reference.loss_and_gradient(theta, t, 1)
             expect(g.dtype == F32 and g.shape == wanted.shape, f"the gradient of {name} is {g.dtype} {g.shape}")
             expect(abs(loss - expected) <= OF_GRADIENT * expected, f"the loss of {name} is {loss}, expected {expected}")
             error = np.linalg.norm(g - wanted) / np.linalg.norm(wanted)
@@ -92,51 +96,65 @@ def step(backend: Backend, family: str) -> None:
     """With layers as compartments."""
     network = network_of("fc")
     plan, settings = by_layer(network.sizes, d=9), Settings(rate(0.5, backend, network.D), workers=2)
-    mine = descent.rbd(Basis(plan, 3, family, usual(backend), backend), settings)
-    theirs = descent.rbd(Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
-    state = mine.init(networks.initialise(network, 3), 4)
-    found = [mine.look(Oracle(network, backend), state, w).numbers for w in (0, 1)]
-    wanted = [theirs.look(Oracle(network, None), state, w).numbers for w in (0, 1)]
+    mine = methods.make("rbd", Basis(plan, 3, family, usual(backend), backend), settings)
+    theirs = methods.make("rbd", Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
+    starts = [phase.start(networks.initialise(network, 3), 4) for phase in (mine, theirs)]
+    found = [starts[0].propose(Oracle(network, backend), w).payload for w in (0, 1)]
+    wanted = [starts[1].propose(Oracle(network, None), w).payload for w in (0, 1)]
     for a, b in zip(found, wanted, strict=True):
         error = np.linalg.norm(a - b) / np.linalg.norm(b)
         expect(bool(error <= OF_GRADIENT), f"coefficients of {family} are off by {error:.2g} of their length")
-    after = [method.step(state, np.stack(found)).theta for method in (mine, theirs)]
+    after = [replica.step(np.stack(found)).theta for replica in starts]
     same_bits(f"theta after a step of {family}", *after)
 
 
-def methods(backend: Backend, like: Backend, network: Network, workers: int) -> Iterator[Method]:
+def phases(backend: Backend, like: Backend, network: Network, workers: int) -> Iterator[Phase[State]]:
     """Every method that sends coefficients, on `backend`, in a family and normalisation that `like` declares."""
     basis = Basis(whole(network.D, d=10), 11, family_of(like), usual(like), backend)
     eta = rate(0.2, like, network.D)
     for name in METHODS[1:]:
         for exchange in EXCHANGES:
-            yield descent.make(name, basis, Settings(eta, 0.5, 2, workers, exchange, transforms=("top:6",)))
-    yield descent.rbd(basis, Settings(eta, workers=workers))
-    yield descent.fpd(basis, Settings(0.02, workers=workers, optimiser="adam"))
+            yield methods.make(name, basis, Settings(eta, 0.5, 2, workers, exchange, transforms=("top:6",)))
+    yield methods.make("rbd", basis, Settings(eta, workers=workers))
+    yield methods.make("fpd", basis, Settings(0.02, workers=workers, optimiser="adam"))
 
 
-def trajectory(method: Method, oracle: Oracle, workers: int) -> Iterator[tuple[Float32Array, Float32Array]]:
+def start(phase: Phase[State], network: Network) -> Replica[State]:
+    """The replica before the first step."""
+    return phase.start(networks.initialise(network, 1), 0)
+
+
+def trajectory(phase: Phase[State], oracle: Oracle, workers: int) -> Iterator[tuple[Float32Array, Float32Array]]:
     """What was sent at each step, and theta after it."""
-    state = method.init(networks.initialise(oracle.network, 1), 0)
+    replica = start(phase, oracle.network)
     for _ in range(STEPS):
-        looks = [method.look(oracle, state, w) for w in range(workers)]
-        numbers = np.stack([look.numbers for look in looks])
-        hand = {w: look.u for w, look in enumerate(looks) if look.u.size}
-        state = method.step(state, numbers, hand)
-        yield numbers, state.theta
+        proposals = [replica.propose(oracle, w) for w in range(workers)]
+        payloads = np.stack([proposal.payload for proposal in proposals])
+        local_updates = {w: proposal.update for w, proposal in enumerate(proposals) if proposal.update.size}
+        replica = replica.step(payloads, local_updates)
+        yield payloads, replica.theta
 
 
 @check("L4", "the reference repeats a trajectory of every method from what was sent, to the bit")
 def repeated(backend: Backend) -> None:
-    """The backend looks and steps; the reference only hears what was sent."""
+    """The backend proposes and steps; the reference only hears what was sent."""
     network = network_of("mlp:12-7-3")
     for mine, theirs in zip(
-        methods(backend, backend, network, 3), methods(NumbaBackend(), backend, network, 3), strict=True
+        phases(backend, backend, network, 3), phases(NumbaBackend(), backend, network, 3), strict=True
     ):
-        state = theirs.init(networks.initialise(network, 1), 0)
-        for t, (numbers, theta) in enumerate(trajectory(mine, Oracle(network, backend), 3)):
-            state = theirs.step(state, numbers)
-            same_bits(f"theta after step {t} of {mine.name}", theta, state.theta)
+        replica = start(theirs, network)
+        for t, (payloads, theta) in enumerate(trajectory(mine, Oracle(network, backend), 3)):
+            replica = replica.step(payloads)
+            same_bits(f"theta after step {t} of {mine.method.name}", theta, replica.theta)
+
+
+def journal_of(folder: str, sent: Iterable[Float32Array]) -> Journal:
+    """A journal in which these payloads were written down, without losses."""
+    writer = Writer.create(Path(folder) / "journal.rbd", "00" * 32)
+    for t, payloads in enumerate(sent):
+        writer.append(t, payloads)
+    writer.close()
+    return Journal(writer.path)
 
 
 @check("L4", "a journal of the reference is replayed to the bit")
@@ -144,31 +162,27 @@ def replayed(backend: Backend) -> None:
     """Through a file, as a late joiner would."""
     network = network_of("mlp:12-7-3")
     for mine, theirs in zip(
-        methods(backend, backend, network, 2), methods(NumbaBackend(), backend, network, 2), strict=True
+        phases(backend, backend, network, 2), phases(NumbaBackend(), backend, network, 2), strict=True
     ):
+        sent, thetas = zip(*trajectory(theirs, Oracle(network, None), 2), strict=True)
+        replica = start(mine, network)
         with TemporaryDirectory() as folder:
-            writer = Writer.create(Path(folder) / "journal.rbd", "00" * 32)
-            sent, thetas = zip(*trajectory(theirs, Oracle(network, None), 2), strict=True)
-            for t, numbers in enumerate(sent):
-                writer.append(t, numbers)
-            writer.close()
-            state = mine.init(networks.initialise(network, 1), 0)
-            for record in Journal(writer.path).records():
-                state = mine.step(state, record.numbers)
-        same_bits(f"theta of {mine.name} after its journal", state.theta, thetas[-1])
+            for record in journal_of(folder, sent).records():
+                replica = replica.step(record.rows)
+        same_bits(f"theta of {mine.method.name} after its journal", replica.theta, thetas[-1])
 
 
 @check_families("L5", "the reference and the backend, a worker each, hold theta to the same bits for 50 steps")
 def replicas(backend: Backend, family: str) -> None:
-    """Each looks with its own means, sends, and steps with what both sent."""
+    """Each proposes with its own means, sends, and steps with what both sent."""
     network = network_of("fc")
     settings = Settings(rate(0.5, backend, network.D), 0.5, workers=2)
     plan, backends = by_layer(network.sizes, d=8), (NumbaBackend(), backend)
     bases = [Basis(plan, 7, family, usual(backend), each) for each in backends]
-    both = [descent.rbd(basis, settings) for basis in bases]
+    theta0 = networks.initialise(network, 7)
+    both = [methods.make("rbd", basis, settings).start(theta0, 0) for basis in bases]
     oracles = [Oracle(network, None), Oracle(network, backend)]
-    states = [method.init(networks.initialise(network, 7), 0) for method in both]
     for t in range(TOGETHER):
-        numbers = np.stack([both[w].look(oracles[w], states[w], w).numbers for w in (0, 1)])
-        states = [method.step(state, numbers) for method, state in zip(both, states, strict=True)]
-        same_bits(f"theta of the backend after step {t} of {family}", states[1].theta, states[0].theta)
+        payloads = np.stack([both[w].propose(oracles[w], w).payload for w in (0, 1)])
+        both = [replica.step(payloads) for replica in both]
+        same_bits(f"theta of the backend after step {t} of {family}", both[1].theta, both[0].theta)

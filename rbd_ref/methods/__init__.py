@@ -1,1 +1,44 @@
-""""""
+"""The methods: what each worker measures, what it sends, and what every replica does with all that was sent.
+
+    sgd    theta <- theta - eta g
+    rbd    theta <- theta - eta sum_i c_i phi_i / |phi_i|,   c_i = <phi_i, g> / |phi_i|,   phi re-drawn at every step
+    fpd    theta  = theta0 + sum_i c_i phi_i / |phi_i|,      c descends its own gradient,  phi drawn once
+    nes    as rbd, but c_i from losses alone: c_i = L(theta + sigma phi_i / |phi_i|) / (sigma d)
+
+Read rbd.py first: it is the paper's Algorithm 1. Around it:
+
+    base          what a method is: `Method`, `Proposal`, `PendingUpdate`, and `Replica`, a method with its state
+    settings      what a method can be told beside the basis
+    sharing       how the workers' bases relate: independent, shared or split
+    state         weights and velocity, and how an update moves them
+    transforms    small functions of coordinates
+    schedule      which method is used at which step
+    sgd, rbd, fpd, nes    a method each
+
+A step is: propose (each worker, by itself) -> allgather -> collect and apply_update (everyone, the same bits).
+May import: basis, spec.
+"""
+
+from rbd_ref._check import member
+from rbd_ref.basis import Basis
+from rbd_ref.methods.base import State
+from rbd_ref.methods.fpd import FixedProjectionDescent
+from rbd_ref.methods.nes import EvolutionStrategies
+from rbd_ref.methods.rbd import RandomBasesDescent
+from rbd_ref.methods.schedule import Phase
+from rbd_ref.methods.settings import Settings
+from rbd_ref.methods.sgd import StochasticGradientDescent
+
+METHODS = ("sgd", "rbd", "fpd", "nes", "nes-shared-batch")
+
+
+def make(name: str, basis: Basis, settings: Settings, first: int = 0) -> Phase[State]:
+    """The method called `name`, one of METHODS, from step `first` on."""
+    member("method", name, METHODS)
+    if name == "sgd":
+        return Phase(first, StochasticGradientDescent(basis.plan.D, settings))
+    if name == "rbd":
+        return Phase(first, RandomBasesDescent(basis, settings))
+    if name == "fpd":
+        return Phase(first, FixedProjectionDescent(basis, settings))
+    return Phase(first, EvolutionStrategies(basis, settings, shared_batch=name == "nes-shared-batch"))

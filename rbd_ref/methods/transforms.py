@@ -2,7 +2,7 @@
 
 Random bases descent takes its coordinates as they are; evolution strategies usually do not take their losses so. Each
 transform depends on its argument alone, in an order that is fixed, so it gives the same bits everywhere.
-Tests: tests/test_descent.py.
+Tests: tests/test_methods.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def top(k: int) -> Transform:
     return keep
 
 
-def named(text: str) -> Transform:
+def by_name(text: str) -> Transform:
     """One transform by its name: `raw` (none), `ranks`, `normalised` or `top:K`."""
     name, _, number = text.partition(":")
     member("transform", name if number else text, ("raw", "ranks", "normalised", "top"))
@@ -60,10 +60,10 @@ def named(text: str) -> Transform:
     return {"raw": lambda c: c, "ranks": ranks, "normalised": normalised}[name]
 
 
-def composed(texts: tuple[str, ...]) -> Transform:
+def compose(texts: tuple[str, ...]) -> Transform:
     """The named transforms one after the other; none leaves the numbers as they are. Where not all are numbers, the
     result has none either, so that no rank or mean hides it."""
-    functions = [named(text) for text in texts]
+    functions = [by_name(text) for text in texts]
 
     def apply(c: Float32Array) -> Float32Array:
         if not np.isfinite(c).all():

@@ -2,7 +2,7 @@
 
 `Config` is what `config.toml` holds, complete: the same configuration gives the same weights to the bit. Settings whose
 default depends on others (rate, epochs) are filled in when a configuration is made, so that no later default changes a
-run that was written down.
+run that was written down. In Python a `Config` names the settings that one cares about; `complete` fills in the rest.
 Tests: tests/test_config.py.
 """
 
@@ -17,13 +17,14 @@ from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rbd_ref import compartments
 from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.data.datasets import STANDARDS
-from rbd_ref.methods.descent import COMBINES, EXCHANGES, METHODS, OPTIMISERS, Settings
-from rbd_ref.models.networks import NAMES, Network
+from rbd_ref.methods import METHODS
+from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
+from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import presets
+from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
@@ -39,7 +40,8 @@ def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) 
     return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
 
 
-BACKENDS = "numba, torch, jax, cuda, ipu or package.module:Class"
+Layers = tuple[tuple[int, ...], ...]  # the sizes of each layer's tensors
+BACKENDS = "numpy, numba, torch, jax, cuda, ipu or package.module:Class"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class Config:
     augment: bool = option(True, "data and network", "pad, crop, flip or brighten images as in the paper")
 
     method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
-    dims: str = option("250", "method", "directions: N in all, split over compartments by size, or each:N", metavar="N")
+    dims: str | int = option(
+        "250", "method", "directions: N in all, split over compartments by size, or each:N", metavar="N"
+    )
     compartments: str = option(
         "whole", "method", "whole, even:K, layer, tensor, or proportional:R (d = size / R)", metavar="HOW"
     )
@@ -103,21 +107,31 @@ class Config:
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
     checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N")
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
-    preset: str = option("", "output", "the preset that the settings are from", False)
+    preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
+    problem: str = option("", "output", "what tells a problem of the caller's own; set by rbd_ref.fit", hidden=True)
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Config:
+        """The settings of a cell of the paper's tables, but for these changes.
+
+        >>> Config.from_preset("table1-fc-mnist-rbd", family="srht").lr
+        1.0
+        """
+        return make({"preset": name, **changes})
 
     def settings(self, method: str, rate: float) -> Settings:
         """What a method of the run is told."""
         return Settings(
             rate,
-            self.momentum,
-            self.redraw,
-            self.workers,
-            self.exchange,
-            self.combine,
-            self.transforms or (("normalised",) if method.startswith("nes") else ()),
-            self.optimiser,
-            self.sigma,
-            self.antithetic,
+            momentum=self.momentum,
+            redraw=self.redraw,
+            workers=self.workers,
+            exchange=self.exchange,
+            combine=self.combine,
+            transforms=self.transforms or (("normalised",) if method.startswith("nes") else ()),
+            optimiser=self.optimiser,
+            sigma=self.sigma,
+            antithetic=self.antithetic,
         )
 
     @property
@@ -185,12 +199,11 @@ def _fits(item: Field[Any], value: Any) -> Any:
 
 def _checked(config: Config) -> Config:
     """The configuration, if its names and numbers are known ones; sizes are checked when the network is there."""
-    member("data", config.data, STANDARDS)
     parse_family(config.family)
     member("normalize", config.normalize, NORMALIZATIONS)
     for name, low, high in (
         ("seed", 0, TWO_64),
-        ("epochs", 1, TWO_32),
+        ("epochs", 0 if config.steps else 1, TWO_32),
         ("steps", 0, TWO_32),
         ("batch_size", 1, TWO_32),
         ("eval_every", 1, TWO_32),
@@ -218,18 +231,33 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     before = dict(presets.get(values["preset"]).settings) if values.get("preset") else {}
     settings = {name: _fits(known[name], value) for name, value in {**before, **values}.items()}
     config = Config(**settings)
-    member("data", config.data, STANDARDS)
+    if not config.problem:
+        member("data", config.data, STANDARDS)
     member("method", config.method, METHODS)
     switches = [parse_switch(config, text) for text in config.switch]
     return _checked(
         replace(
             config,
             lr=config.lr or default_rate(config.data, config.net, config.method),
-            epochs=config.epochs or EPOCHS.get(config.data, 100),
+            epochs=config.epochs or _default_epochs(config),
             workers=config.workers or ranks,
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )
+
+
+def complete(config: Config, ranks: int = 1) -> Config:
+    """The configuration with every default filled in, checked; `ranks` is the default number of workers."""
+    return make({item.name: getattr(config, item.name) for item in fields(Config)}, ranks)
+
+
+def _default_epochs(config: Config) -> int:
+    """40 for digits, 100 for the paper's data sets; of a problem of one's own nobody knows."""
+    if not config.problem:
+        return EPOCHS.get(config.data, 100)
+    if not config.steps:
+        raise ValueError("neither steps nor epochs is given, expected one for a problem of your own: add steps=1000")
+    return 0
 
 
 def to_toml(config: Config) -> str:
@@ -255,18 +283,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f'{path} is no TOML ({error}), expected lines as in method = "rbd": correct it') from error
 
 
-def _dims(text: str) -> dict[str, int]:
+def _dims(value: str | int) -> dict[str, int]:
     """`N` as a total, `each:N` as d of each compartment."""
-    found = DIMS.fullmatch(text)
+    found = DIMS.fullmatch(str(value))
     if found is None:
-        raise ValueError(f"dims {text!r} cannot be read, expected N directions in all, as in 250, or each:N")
+        raise ValueError(f"dims {str(value)!r} cannot be read, expected N directions in all, as in 250, or each:N")
     return {"d" if found[1] else "total": int(found[2])}
 
 
-def _sized(config: Config, network: Network, kind: str, number: str) -> Plan:
+def _sized(config: Config, layers: Layers, kind: str, number: str) -> Plan:
     """The plan of a kind of compartments that takes a number."""
+    sizes = [sum(layer) for layer in layers]
     if kind == "even" and number.isdecimal():
-        return compartments.even(network.D, int(number), **_dims(config.dims))
+        return compartments.even(sum(sizes), int(number), **_dims(config.dims))
     try:
         reduction = float(number) if kind == "proportional" else 0.0
     except ValueError:
@@ -276,17 +305,18 @@ def _sized(config: Config, network: Network, kind: str, number: str) -> Plan:
             f"compartments {config.compartments!r} cannot be read, expected whole, even:K, layer, tensor or "
             "proportional:R with a number, as in even:4 or proportional:400"
         )
-    return compartments.proportional([sum(layer) for layer in network.sizes], reduction)
+    return compartments.proportional(sizes, reduction)
 
 
-def plan(config: Config, network: Network) -> Plan:
-    """The compartments of a network's parameters and their numbers of directions."""
-    how, dims = config.compartments, _dims(config.dims)
+def plan(config: Config, layers: Layers) -> Plan:
+    """The compartments and their numbers of directions, of parameters whose layers have tensors of these sizes."""
+    how = config.compartments
+    dims = _dims(config.dims)
     if how == "whole":
-        return compartments.whole(network.D, *dims.values())
+        return compartments.whole(sum(sum(layer) for layer in layers), *dims.values())
     if how == "layer":
-        return compartments.by_layer(network.sizes, **dims)
+        return compartments.by_layer(layers, **dims)
     if how == "tensor":
-        return compartments.by_tensor(network.sizes, **dims)
+        return compartments.by_tensor(layers, **dims)
     kind, _, number = how.partition(":")
-    return _sized(config, network, kind, number)
+    return _sized(config, layers, kind, number)

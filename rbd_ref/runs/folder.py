@@ -25,13 +25,19 @@ from typing import Any
 import numpy as np
 
 from rbd_ref._types import Float32Array
-from rbd_ref.methods.descent import Fixed, State
+from rbd_ref.methods.base import State
+from rbd_ref.methods.fpd import FixedProjectionState
+from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, disk, reading, write_whole
 from rbd_ref.runs.journal import START, Journal
 
-Snapshot = State | Fixed
+STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
+    "DescentState": DescentState,
+    "FixedProjectionState": FixedProjectionState,
+}
+Snapshot = DescentState | FixedProjectionState
 
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
 RESULT_KEYS = ("step", "sha256")  # of result.json, as far as they are read again
@@ -141,7 +147,7 @@ def begun(run: Run) -> bool:
         return run.journal.exists() and run.journal.stat().st_size >= START
 
 
-def save_checkpoint(run: Run, state: Snapshot, digest: str) -> str:
+def save_checkpoint(run: Run, state: State, digest: str) -> str:
     """The state after its t steps; the sha256 of its theta."""
     found = sha256(state.theta)
     numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
@@ -156,7 +162,7 @@ def load_checkpoint(path: Path, digest: str) -> Snapshot:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             info = json.loads(str(file["info"]))
-            kind: Any = {"State": State, "Fixed": Fixed}[info["state"]]
+            kind: Any = STATES[info["state"]]
             state: Snapshot = kind(**{name: info[name] if name in info else file[name] for name in kind._fields})
             known = info["digest"], info["sha256"]
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
@@ -186,6 +192,11 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
     whole = content.split(b"\n")[:-1]  # what follows the last end of a line is nothing, or torn
     for number, line in enumerate(whole, 1):
         yield _values(line, f"{path}, line {number},", needed), f"{line.decode()}\n"
+
+
+def figures(values: dict[str, Any]) -> dict[str, float]:
+    """The figures of a line of metrics, without what every line has."""
+    return {name: value for name, value in values.items() if name not in ("kind", "step", "epoch", "loss", "seconds")}
 
 
 def cut_metrics(run: Run, t: int) -> None:

@@ -34,17 +34,28 @@ CRC = struct.Struct("<I")
 
 
 class Record(NamedTuple):
-    """What the workers sent at step t, (workers, columns), and where the record ends in the file."""
+    """What the workers sent at step t, a row each with its loss last, and where the record ends in the file."""
 
     t: int
-    numbers: Float32Array
+    rows: Float32Array
     end: int
 
+    @property
+    def payloads(self) -> Float32Array:
+        """What each worker sent, (workers, payload_size); (workers, 0) where that was too much to be kept."""
+        return self.rows[:, :-1]
 
-def encoded(t: int, numbers: Float32Array) -> bytes:
+    @property
+    def losses(self) -> Float32Array:
+        """The loss of each worker."""
+        losses: Float32Array = self.rows[:, -1]
+        return losses
+
+
+def encode(t: int, rows: Float32Array) -> bytes:
     """A record as it stands in the file."""
-    fields = struct.pack("<4sQII", b"STEP", t, *numbers.shape)
-    body = np.ascontiguousarray(numbers, dtype="<f4").tobytes()
+    fields = struct.pack("<4sQII", b"STEP", t, *rows.shape)
+    body = np.ascontiguousarray(rows, dtype="<f4").tobytes()
     return fields + CRC.pack(zlib.crc32(fields)) + body + CRC.pack(zlib.crc32(body))
 
 
@@ -119,15 +130,15 @@ class Writer:
         return writer
 
     @classmethod
-    def go_on(cls, path: Path, end: int) -> Writer:
+    def reopen(cls, path: Path, end: int) -> Writer:
         """A journal that ends at `end`; what comes after is cut off."""
         with disk(path, "written"):
             os.truncate(path, end)
             return cls(path, os.open(path, os.O_WRONLY | os.O_APPEND))
 
-    def append(self, t: int, numbers: Float32Array) -> None:
+    def append(self, t: int, rows: Float32Array) -> None:
         """The record of step t."""
-        self._write(encoded(t, numbers))
+        self._write(encode(t, rows))
 
     def _write(self, data: bytes) -> None:
         with disk(self.path, "written"):

@@ -1,1 +1,13 @@
-""""""
+"""Training: from a configuration to weights, alone or on many ranks.
+
+    problem        what is trained: an embedded network on a data set, or anything of a user's own
+    experiment     everything that follows from a configuration and its problem
+    trainer        the steps: propose -> allgather -> collect, sum_updates, apply_update -> journal
+    communicator   how processes train together: protocols with MPI's words, and the single process
+    logbook        what rank 0 keeps of a run; history.py is its part in memory
+    resume         where a run is gone on from
+    fit            training from Python; the command is a thin layer over it
+    recorded       a run that was written down: history, weights at any step, verification
+
+May import: backend, basis, data, methods, models, runs, spec.
+"""

@@ -1,150 +1,96 @@
-"""A replica: the weights of a configuration at any step, from what the workers sent.
+"""An experiment: everything that follows from a configuration and its problem, before any step is taken.
 
-`Replica` holds what follows from a configuration alone: network, bases, methods, theta0. Trainer and replay advance it.
-`Problem` is the loss on the data set, which only those who look at data need.
+Plan, basis, schedule of methods, theta0, how many steps; and how a step is repeated from what the workers sent.
+Trainer and replay both advance the replicas that it makes.
 Tests: tests/test_training.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from rbd_ref import backend
-from rbd_ref._types import F32, TWO_32, Bytes, Float32Array
-from rbd_ref.backend import Backend
+from rbd_ref import backend as backends
+from rbd_ref import methods
+from rbd_ref._types import F32
 from rbd_ref.basis import Basis
-from rbd_ref.data import datasets as data
-from rbd_ref.data.formats import CLASSES
-from rbd_ref.methods import descent
-from rbd_ref.methods.descent import EMPTY, Method, Schedule, State
-from rbd_ref.models import networks
-from rbd_ref.models.networks import Network
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.schedule import Schedule
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
+from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
-from rbd_ref.spec.prng import fold_in, stream_key, threefry2x32
-
-CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
+from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """The loss of a network on a data set's batches: a `descent.Oracle`; gradients are the backend's if it has some."""
+class Experiment:
+    """What a configuration trains, and how.
 
-    config: Config
-    network: Network
-    divided: data.Split
-    backend: Backend
+    `problem` is a problem of the caller's own (training/problem.py); without one the configuration names data and
+    network. `ranks` is the default number of workers.
+    """
 
-    def batch(self, t: int, worker: int, offspring: int | None = None) -> tuple[Float32Array, Bytes]:
-        """The worker's batch of step t, or that of an offspring of the worker."""
-        c = self.config
-        epoch, number = divmod(t, data.batches(self.divided, c.workers, c.batch_size))
-        if offspring is not None:
-            number = self.offspring_batch(t, worker, offspring)
-        return data.training_batch(
-            self.divided, c.seed, epoch, worker, c.workers, number, c.batch_size, augment=c.augment
-        )
-
-    def offspring_batch(self, t: int, worker: int, offspring: int) -> int:
-        """(x0 n) >> 32 of the epoch's n batches, where (x0, x1) = threefry(k, (0, offspring)) and k is the stream
-        `offspring` folded with step and worker."""
-        key = fold_in(fold_in(stream_key(self.config.seed, "offspring"), t), worker)
-        word = int(threefry2x32(key, np.array([0, offspring], dtype=np.uint32))[0])
-        return word * data.batches(self.divided, self.config.workers, self.config.batch_size) // TWO_32
-
-    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
-        """Loss and gradient on the worker's batch of step t."""
-        images, labels = self.batch(t, worker)
-        return networks.gradient_of(self.backend)(self.network, theta, images, labels.astype(np.int64))
-
-    def loss(self, theta: Float32Array, t: int, worker: int, offspring: int | None) -> float:
-        """The loss on that batch, or on the batch of an offspring."""
-        return networks.loss(self.network, theta, *self.batch(t, worker, offspring))
-
-    @cached_property
-    def calibration(self) -> Float32Array:
-        """The first training images, for batch norm."""
-        return self.part("train")[0][:CALIBRATION]
-
-    def part(self, name: str) -> tuple[Float32Array, Bytes]:
-        """The images and labels of `train`, `validation` or `test`, not augmented."""
-        dataset = self.divided.dataset
-        if name == "test":
-            return data.network_input(dataset.name, dataset.test_images), dataset.test_labels
-        chosen = self.divided.train if name == "train" else self.divided.validation
-        return data.network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
-
-    def evaluate(self, theta: Float32Array, name: str) -> tuple[float, float]:
-        """Accuracy and loss on a part of the data."""
-        images, labels = self.part(name)
-        calibration = self.calibration if self.network.has_batch_norm else None
-        with np.errstate(over="ignore", invalid="ignore"):
-            logits = networks.logits(self.network, theta, images, calibration)
-        return self._scores(logits, labels)
-
-    def _scores(self, logits: Float32Array, labels: Bytes) -> tuple[float, float]:
-        """Accuracy and loss of logits; the loss is none where they are too large."""
-        if not np.isfinite(logits).all():
-            return float(np.mean(np.argmax(logits, axis=1) == labels)), float("inf")
-        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        loss = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
-        return float(np.mean(np.argmax(logits, axis=1) == labels)), float(np.mean(loss))
-
-
-class Replica:
-    """Everything that follows from a configuration: how its weights begin, and how a step changes them."""
-
-    def __init__(self, config: Config) -> None:
-        self.config, standard = config, data.STANDARDS[config.data]
-        self.network = networks.make(config.net, standard.shape, CLASSES)
-        self.plan = configs.plan(config, self.network)
-        self.basis = Basis(self.plan, config.seed, config.family, config.normalize, config.backend)
-        self.steps_per_epoch = data.batches_of(standard.train - standard.test, config.workers, config.batch_size)
-        self.steps = config.steps or config.epochs * self.steps_per_epoch
+    def __init__(self, config: Config, problem: Problem | None = None, ranks: int = 1) -> None:
+        self.config = configs.complete(_described(config, problem), ranks)
+        backend = backends.load(self.config.backend)
+        self.problem: TrainingProblem = OwnProblem(problem) if problem else NetworkProblem(self.config, backend)
+        self.plan = configs.plan(self.config, self.problem.layers)
+        self.basis = Basis(self.plan, self.config.seed, self.config.family, self.config.normalize, backend)
+        self.steps_per_epoch = self.problem.steps_per_epoch or self._whole_run()
+        self.steps = self.config.steps or self.config.epochs * self.steps_per_epoch
         self.schedule = Schedule(
             tuple(
-                (epoch * self.steps_per_epoch, descent.make(name, self.basis, settings))
-                for epoch, name, settings in config.phases
+                methods.make(name, self.basis, settings, epoch * self.steps_per_epoch)
+                for epoch, name, settings in self.config.phases
             )
         )
 
-    @cached_property
-    def problem(self) -> Problem:
-        """The loss, with its data set."""
-        c = self.config
-        dataset = data.load(c.data, c.data_dir or None, mirror=c.mirror or None)
-        return Problem(c, self.network, data.split(dataset, c.seed), self.basis.backend)
+    def _whole_run(self) -> int:
+        """Steps of an epoch, where the problem does not say: all that there are."""
+        if not self.config.steps or self.config.switch:
+            raise ValueError(
+                "the problem has no steps_per_epoch, expected it where epochs are counted: add it to the problem, or "
+                "give steps and no switch"
+            )
+        return self.config.steps
 
     def use_threads(self, n: int) -> None:
         """Kernels of networks and directions use n threads, or (0) as many as they do."""
-        backend.load("numba").set_threads(n)
+        backends.load("numba").set_threads(n)
         self.basis.backend.set_threads(n)
 
     def rehearse(self) -> None:
         """One step of each method that leads nowhere: afterwards all kernels are compiled and kept on disk."""
-        for first, method in self.schedule.phases:
-            state = method.init(self.start().theta, first)
-            rows = [method.look(self.problem, state, 0).numbers] * self.config.workers
-            method.step(state, np.stack(rows))
+        for phase in self.schedule.phases:
+            replica = phase.start(self.start().theta, phase.first)
+            payloads = [replica.propose(self.problem, 0).payload] * self.config.workers
+            replica.step(np.stack(payloads))
 
-    def start(self) -> Any:
-        """The state before the first step."""
-        return State(networks.initialise(self.network, self.config.seed), 0, EMPTY)
+    def start(self) -> Replica[State]:
+        """The replica before the first step."""
+        return self.schedule.start(self.problem.initial(self.config.seed))
 
-    def next(self, state: Any) -> tuple[Any, Method]:
-        """The state as the next step's method takes it, and that method."""
-        return self.schedule.entered(state), self.schedule.at(state.t)
-
-    def repeat(self, state: Any, record: Record) -> Any:
+    def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""
-        state, method = self.next(state)
+        replica = self.schedule.enter_phase(replica)
         with np.errstate(over="ignore", invalid="ignore"):
-            if method.replayable:
-                return method.step(state, record.numbers[:, :-1])
-            looks = [method.look(self.problem, state, w).numbers for w in range(self.config.workers)]
-            return method.step(state, np.stack(looks).astype(F32, copy=False))
+            if replica.method.replayable:
+                return replica.step(record.payloads)
+            proposals = [replica.propose(self.problem, w).payload for w in range(self.config.workers)]
+            return replica.step(np.stack(proposals).astype(F32, copy=False))
+
+
+def _described(config: Config, problem: Problem | None) -> Config:
+    """The configuration with the problem's description, so that a run says what it was a run of."""
+    if problem is None:
+        if config.problem:
+            raise RunError(
+                f"this is a run of a problem of its author's own ({config.problem}), expected that problem: open it "
+                "with rbd_ref.open_run(folder, problem), or go on with rbd_ref.fit"
+            )
+        return config
+    description = OwnProblem(problem).describe(config.seed)
+    if config.problem not in ("", description):
+        raise RunError(f"the run's problem is {config.problem}, expected the same, this one is {description}")
+    return replace(config, problem=description, data="", net="")

@@ -1,6 +1,10 @@
-"""What a run writes down: metrics, journal, checkpoints, a progress bar, and the figures at its end.
+"""What rank 0 keeps of a run: its history (history.py), its folder on disk, and what a terminal shows.
 
-Tests: tests/test_training.py.
+    RunWriter   metrics, journal, checkpoints and final figures in the run's folder; or nothing, where there is none
+    Console     a progress bar on a terminal, or a line an epoch
+    Logbook     hands what happens to the three
+
+Tests: tests/test_training.py, tests/test_fit.py.
 """
 
 from __future__ import annotations
@@ -10,194 +14,278 @@ import math
 import sys
 import time
 from collections import deque
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 import rbd_ref
 from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array
-from rbd_ref.methods.descent import Method
-from rbd_ref.runs import folder as runs
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.runs import folder as folders
 from rbd_ref.runs.files import disk
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
-from rbd_ref.training.communicator import Exchange
-from rbd_ref.training.experiment import Replica
-from rbd_ref.training.trainer import Resumed, Taken, Times, resumed
+from rbd_ref.training.communicator import World
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.history import History
+from rbd_ref.training.resume import Resumed, resume
+from rbd_ref.training.trainer import StepRecord, StepTimes
 
+RECENT = 100  # steps whose mean loss the bar shows
 BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
+
+
+def stderr(text: str) -> None:
+    """A sentence beside the results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def cosine(x: Float32Array, y: Float32Array) -> float:
     """<x, y> / (|x| |y|), 0 where one of them is 0."""
-    a, b = x.astype(np.float64), y.astype(np.float64)
+    a = x.astype(np.float64)
+    b = y.astype(np.float64)
     norms = math.sqrt(float(np.sum(a * a)) * float(np.sum(b * b)))
     return float(np.sum(a * b)) / norms if norms else 0.0
 
 
-def correlation(replica: Replica, taken: Taken) -> dict[str, float]:
+def correlation(experiment: Experiment, record: StepRecord) -> dict[str, float]:
     """Cosine of the step and the gradient of this rank's workers: of the whole vectors, and the mean over tensors."""
+    theta, t = record.before.theta, record.before.t
     gradients = [
-        look.g if look.g.size else replica.problem.gradient(taken.before.theta, taken.before.t, w)[1]
-        for w, look in taken.looks.items()
+        proposal.gradient if proposal.gradient.size else experiment.problem.loss_and_gradient(theta, t, worker)[1]
+        for worker, proposal in record.proposals.items()
     ]
-    g, u = np.sum(gradients, axis=0), taken.before.theta - taken.after.theta
-    bounds = np.cumsum([size for layer in replica.network.sizes for size in layer])[:-1]
+    g = np.sum(gradients, axis=0)
+    u = theta - record.theta
+    bounds = np.cumsum([size for layer in experiment.problem.layers for size in layer])[:-1]
     tensors = [cosine(x, y) for x, y in zip(np.split(u, bounds), np.split(g, bounds), strict=True)]
     return {"whole": cosine(u, g), "tensors": float(np.mean(tensors))}
 
 
-class Logbook:
-    """Writes a run down as it happens."""
+class RunWriter:
+    """Writes a run's folder: what happened, in an order that no crash can break."""
 
-    def __init__(
-        self, replica: Replica, run: Run, exchange: Exchange, before: Resumed | None = None, quiet: bool = False
-    ) -> None:
-        self.replica, self.config, self.run, self.exchange, self.quiet = replica, replica.config, run, exchange, quiet
-        seconds = max((values["seconds"] for values, _ in runs.metrics(run.metrics)), default=0.0)
-        self.writer = (
-            Writer.create(run.journal, self.config.digest) if before is None else Writer.go_on(run.journal, before.end)
+    def __init__(self, experiment: Experiment, run: Run, resumed: Resumed | None) -> None:
+        self.experiment = experiment
+        self.run = run
+        digest = experiment.config.digest
+        self.journal = (
+            Writer.create(run.journal, digest) if resumed is None else Writer.reopen(run.journal, resumed.end)
         )
-        self.began, self.before, self.spent, self.sent = time.perf_counter(), seconds, np.zeros(3), exchange.sent
-        self.recent: list[float] = []
-        self.evaluated = {v["step"] for v, _ in runs.metrics(run.metrics) if v["kind"] == "evaluation"}
-        self.losses = (before.losses if before else [])[max(self.evaluated, default=0) :]
-        self.latest: deque[float] = deque(self.losses, maxlen=100)
-        self.note = ""
-        self.first = before.state.t if before else 0
 
-    @property
-    def seconds(self) -> float:
-        """Since the start, the time before a resumption included."""
-        return self.before + time.perf_counter() - self.began
-
-    @property
-    def speed(self) -> float:
-        """Images a second while training, of all workers."""
-        images = len(self.recent) * self.config.workers * self.config.batch_size
-        return images / float(self.spent.sum()) if self.spent.any() else 0.0
-
-    def line(self, kind: str, t: int, **values: Any) -> None:
+    def line(self, kind: str, t: int, seconds: float, **values: Any) -> None:
         """A line of metrics."""
-        epoch = t / self.replica.steps_per_epoch
-        text = json.dumps({"kind": kind, "step": t, "epoch": epoch, **values, "seconds": self.seconds})
+        epoch = t / self.experiment.steps_per_epoch
+        text = json.dumps({"kind": kind, "step": t, "epoch": epoch, **values, "seconds": seconds})
         with disk(self.run.metrics, "written"), self.run.metrics.open("a", encoding="utf-8") as out:
             out.write(text + "\n")
 
-    def restored(self) -> Any:
-        """The state after the last step that was journaled."""
-        self.writer.sync()
-        return resumed(self.replica, self.run).state
-
-    def journal(self, t: int, method: Method, numbers: Float32Array) -> None:
-        """All that was sent or, of methods that send whole gradients, the losses."""
-        self.writer.append(t, numbers if method.replayable else numbers[:, -1:])
-
-    def step(self, taken: Taken) -> None:
-        """Every few steps a line of metrics; the bar moves at all of them."""
-        t, loss = taken.after.t, float(taken.numbers[:, -1].mean())
-        self.recent.append(loss)
-        self.losses.append(loss)
-        self.latest.append(loss)
-        self.spent = self.spent + np.array(taken.times)
-        if not self.bar.disable:
-            self.bar.set_postfix_str(f"loss {self.mean_loss():.3f}{self.note}, {self.speed:,.0f} images/s", False)
-            self.bar.update(t - self.bar.n)
-        if t % self.config.log_every == 0:
-            self._step_line(taken)
-            self.recent, self.spent, self.sent = [], np.zeros(3), self.exchange.sent
-
-    def mean_loss(self) -> float:
-        """Of the last steps."""
-        return float(np.mean(self.latest))
-
-    def _step_line(self, taken: Taken) -> None:
-        values: dict[str, Any] = {"method": taken.method.name, "loss": float(np.mean(self.recent))}
-        if taken.method.replayable:
-            a = taken.numbers[:, :-1].astype(np.float64)
-            values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
-        if self.config.correlation:
-            values["correlation"] = correlation(self.replica, taken)
-        steps = len(self.recent)
-        values["bytes_per_step"] = (self.exchange.sent - self.sent) / steps
-        values["milliseconds"] = dict(zip(Times._fields, (1e3 * self.spent / steps).tolist(), strict=True))
-        self.line("step", taken.after.t, **values, images_per_second=self.speed)
-
-    def evaluate(self, state: Any) -> None:
-        """Accuracy and loss on the validation set, once for each step."""
-        if state.t in self.evaluated:
-            return
-        self.evaluated.add(state.t)
-        accuracy, loss = self.replica.problem.evaluate(state.theta, "validation")
-        self.note = f", val {100 * accuracy:.1f} %"
-        seen = float(np.mean(self.losses))
-        self.line("evaluation", state.t, loss=seen, validation_accuracy=accuracy, validation_loss=loss)
-        self.losses = []
-        if not self.quiet and self.bar.disable:
-            epoch = state.t / self.replica.steps_per_epoch
-            print(f"epoch {epoch:g}: loss {seen:.4f}, validation {100 * accuracy:.2f} %", flush=True)
-
-    def checkpoint(self, state: Any) -> None:
+    def checkpoint(self, replica: Replica[State], seconds: float) -> None:
         """The journal first, then what can be gone on from, unless it is there."""
-        if runs.checkpoint_path(self.run, state.t).exists():
+        if folders.checkpoint_path(self.run, replica.t).exists():
             return
-        self.writer.sync()
-        self.line("checkpoint", state.t, sha256=runs.save_checkpoint(self.run, state, self.config.digest))
+        self.journal.sync()
+        digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest)
+        self.line("checkpoint", replica.t, seconds, sha256=digest)
 
-    def finish(self, state: Any) -> None:
-        """Theta and the final figures."""
-        problem, c = self.replica.problem, self.config
-        found = {f"{name}_accuracy": problem.evaluate(state.theta, name)[0] for name in ("train", "validation", "test")}
-        length = self.replica.schedule.at(0).length
-        values = {
-            "sha256": runs.sha256(state.theta),
-            "step": state.t,
-            "epoch": state.t / self.replica.steps_per_epoch,
-            **found,
-            "seconds": self.seconds,
-            "images_per_second": state.t * c.workers * c.batch_size / self.seconds,
-            "D": self.replica.network.D,
-            "d": self.replica.plan.d,
-            "workers": c.workers,
-            "bytes_per_step": 4 * (length + 1),
-            "version": rbd_ref.__version__,
-        }
-        runs.save_arrays(self.run.folder / "final.npz", {"sha256": values["sha256"]}, theta=state.theta)
-        runs.write_text(self.run.folder / "result.json", json.dumps(values, indent=1) + "\n")
+    def finish(self, replica: Replica[State], values: dict[str, Any]) -> None:
+        """theta and the final figures, these last of all."""
+        info = {"sha256": values["sha256"]}
+        folders.save_arrays(self.run.folder / "final.npz", info, theta=replica.theta)
+        folders.write_text(self.run.folder / "result.json", json.dumps(values, indent=1) + "\n")
+
+
+class Console:
+    """What a terminal shows of a run."""
+
+    def __init__(self, experiment: Experiment, quiet: bool, verbose: bool, terminal: bool | None) -> None:
+        c = experiment.config
+        self.experiment = experiment
+        self.verbose = verbose and not quiet
+        self.latest: deque[float] = deque(maxlen=RECENT)
+        self.note = ""
+        self.name = f"{c.data} {c.net} {c.method}" if not c.problem else f"{c.problem.split(',')[0]} {c.method}"
+        self.shown = False if quiet else terminal
+
+    def start(self, done: int) -> None:
+        """The bar, from the steps that are done."""
+        self.bar = bar(self.name, self.experiment.steps, self.shown, done, bar_format=BAR)
+
+    def step(self, record: StepRecord, speed: float) -> None:
+        """The bar moves."""
+        self.latest.append(record.loss)
+        if not self.bar.disable:
+            self.bar.set_postfix_str(
+                f"loss {np.mean(self.latest):.3f}{self.note}, {speed:,.0f} images/s", refresh=False
+            )
+            self.bar.update(record.t - self.bar.n)
+
+    def evaluation(self, t: int, loss: float, values: dict[str, float]) -> None:
+        """On the bar, or as a line where there is none."""
+        accuracy = values.get("validation_accuracy")
+        if accuracy is not None:
+            self.note = f", val {100 * accuracy:.1f} %"
+        if self.verbose and self.bar.disable:
+            epoch = t / self.experiment.steps_per_epoch
+            figures = "" if accuracy is None else f", validation {100 * accuracy:.2f} %"
+            print(f"epoch {epoch:g}: loss {loss:.4f}{figures}", flush=True)
+
+    def summary(self, values: dict[str, Any], run: Run | None) -> None:
+        """The final figures."""
         self.bar.close()
-        if not self.quiet:
-            print(summary(self.run, values))
+        if self.verbose:
+            print(summary(values, run))
 
     def say(self, text: str) -> None:
         """A sentence beside the results."""
         self.bar.close()
         stderr(text)
 
-    def __enter__(self) -> Self:
-        label = f"{self.config.data} {self.config.net} {self.config.method}"
-        shown = False if self.quiet else self.exchange.terminal
-        self.bar = bar(label, self.replica.steps, shown, self.first, bar_format=BAR)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-        self.writer.close()
+class Logbook:
+    """Rank 0's log: hands what happens to history, folder and console."""
+
+    def __init__(
+        self, experiment: Experiment, world: World, console: Console, run: Run | None, resumed: Resumed | None = None
+    ) -> None:
+        self.experiment = experiment
+        self.config = experiment.config
+        self.world = world
+        self.console = console
+        self.run = run
+        self.history = History(list(resumed.losses) if resumed else [])
+        self.seconds_before = 0.0
+        if run is not None:
+            self._read(run)
+        self.writer = RunWriter(experiment, run, resumed) if run is not None else None
+        self.console.latest.extend(self.history.losses)
+        self.began = time.perf_counter()
+        self.unwritten = 0  # steps since the last line of metrics
+        self.spent = np.zeros(len(StepTimes._fields))
+        self.sent = world.communicator.bytes_sent
+        self.console.start(resumed.replica.t if resumed else 0)
+
+    def _read(self, run: Run) -> None:
+        """What the folder holds of the steps before a resumption."""
+        for values, _ in folders.metrics(run.metrics):
+            self.seconds_before = max(self.seconds_before, values["seconds"])
+            if values["kind"] == "evaluation":
+                self.history.evaluations[values["step"]] = folders.figures(values)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start, the time before a resumption included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    @property
+    def speed(self) -> float:
+        """Images a second while training, of all workers."""
+        images = self.unwritten * self.config.workers * self.config.batch_size
+        return images / float(self.spent.sum()) if self.spent.any() else 0.0
+
+    def restore(self) -> Replica[State] | None:
+        """The replica after the last step that was journaled."""
+        if self.run is None or self.writer is None:
+            return None
+        self.writer.journal.sync()
+        return resume(self.experiment, self.run).replica
+
+    def journal(self, replica: Replica[State], rows: Float32Array) -> None:
+        """All that was sent or, of methods that send whole gradients, the losses."""
+        if self.writer is not None:
+            self.writer.journal.append(replica.t, rows if replica.method.replayable else rows[:, -1:])
+
+    def step(self, record: StepRecord) -> None:
+        """Every few steps a line of metrics; the bar moves at all of them."""
+        self.history.losses.append(record.loss)
+        self.unwritten += 1
+        self.spent = self.spent + np.array(record.times)
+        self.console.step(record, self.speed)
+        if record.t % self.config.log_every == 0:
+            self._step_line(record)
+            self.unwritten = 0
+            self.spent = np.zeros_like(self.spent)
+            self.sent = self.world.communicator.bytes_sent
+
+    def _step_line(self, record: StepRecord) -> None:
+        """What the last steps were like."""
+        if self.writer is None:
+            return
+        method, steps = record.before.method, self.unwritten
+        values: dict[str, Any] = {"method": method.name, "loss": float(np.mean(self.history.losses[-steps:]))}
+        if method.replayable:
+            a = record.payloads.astype(np.float64)
+            values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
+        if self.config.correlation:
+            values["correlation"] = correlation(self.experiment, record)
+        values["bytes_per_step"] = (self.world.communicator.bytes_sent - self.sent) / steps
+        values["milliseconds"] = dict(zip(StepTimes._fields, (1e3 * self.spent / steps).tolist(), strict=True))
+        self.writer.line("step", record.t, self.seconds, **values, images_per_second=self.speed)
+
+    def evaluate(self, replica: Replica[State]) -> None:
+        """The problem's figures, once for each step."""
+        if replica.t in self.history.evaluations:
+            return
+        since = max((t for t in self.history.evaluations if t < replica.t), default=0)
+        loss = float(np.mean(self.history.losses[since : replica.t]))
+        values = self.experiment.problem.evaluate(replica.theta)
+        self.history.evaluations[replica.t] = values
+        if self.writer is not None:
+            self.writer.line("evaluation", replica.t, self.seconds, loss=loss, **values)
+        self.console.evaluation(replica.t, loss, values)
+
+    def checkpoint(self, replica: Replica[State]) -> None:
+        """What a run can be gone on from."""
+        if self.writer is not None:
+            self.writer.checkpoint(replica, self.seconds)
+
+    def finish(self, replica: Replica[State]) -> dict[str, Any]:
+        """The final figures, written down and shown."""
+        values = self._final(replica)
+        if self.writer is not None:
+            self.writer.finish(replica, values)
+        self.console.summary(values, self.run)
+        return values
+
+    def _final(self, replica: Replica[State]) -> dict[str, Any]:
+        """What result.json holds."""
+        c, seconds = self.config, self.seconds
+        return {
+            "sha256": folders.sha256(replica.theta),
+            "step": replica.t,
+            "epoch": replica.t / self.experiment.steps_per_epoch,
+            **self.experiment.problem.final(replica.theta),
+            "seconds": seconds,
+            "images_per_second": replica.t * c.workers * c.batch_size / seconds,
+            "D": self.experiment.plan.D,
+            "d": self.experiment.plan.d,
+            "workers": c.workers,
+            "bytes_per_step": 4 * (self.experiment.schedule.at(0).method.payload_size + 1),
+            "version": rbd_ref.__version__,
+        }
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self.console.bar.close()
+        if self.writer is not None:
+            self.writer.journal.close()
 
 
-def summary(run: Run, values: dict[str, Any]) -> str:
+def summary(values: dict[str, Any], run: Run | None) -> str:
     """The final figures for the eye."""
-    sent, whole = values["bytes_per_step"], 4 * values["D"]
+    sent = values["bytes_per_step"]
+    whole = 4 * values["D"]
+    scores = [
+        f"{n} {100 * values[f'{n}_accuracy']:.2f} %"
+        for n in ("train", "validation", "test")
+        if f"{n}_accuracy" in values
+    ]
     lines = [
-        ("run folder", str(run.folder)),
+        ("run folder", str(run.folder) if run else ""),
         ("steps", f"{values['step']:,} ({values['epoch']:g} epochs) in {values['seconds']:.1f} s"),
-        ("accuracy", ", ".join(f"{n} {100 * values[f'{n}_accuracy']:.2f} %" for n in ("train", "validation", "test"))),
+        ("accuracy", ", ".join(scores)),
         ("sent", f"{sent:,} bytes a worker and step; data-parallel SGD {whole:,}, {whole / sent:.1f} times as much"),
         ("sha256", values["sha256"]),
     ]
-    return "\n".join(f"{name:<12}{text}" for name, text in lines)
-
-
-def stderr(text: str) -> None:
-    """A sentence beside the results."""
-    print(text, file=sys.stderr, flush=True)
+    return "\n".join(f"{name:<12}{text}" for name, text in lines if text)

@@ -1,6 +1,6 @@
 """The trainer: steps until the end, each journaled before the next begins, with evaluations and checkpoints between.
 
-    every worker looks (descent.py), what they found is exchanged, everyone steps, what was exchanged is journaled.
+    propose (every worker, local) -> allgather -> collect, sum_updates, apply_update (everyone) -> journal
 
 All else follows from the configuration, so a run that is killed and resumed ends with the weights of one that was not.
 Tests: tests/test_training.py.
@@ -11,235 +11,295 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.descent import Look, Method
-from rbd_ref.runs import folder as runs
+from rbd_ref.methods.base import Proposal, Replica, State
 from rbd_ref.runs.files import SharedError
-from rbd_ref.runs.folder import Run
-from rbd_ref.training.communicator import Exchange, share
-from rbd_ref.training.experiment import Replica
+from rbd_ref.training.communicator import World, diverging_ranks, share
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.history import History
+
+CALLBACK = 128  # what a callback's request to stop is called, beside the numbers of signals
+
+
+@dataclass
+class StopRequest:
+    """Why this rank wants to stop, 0 if it does not; signals and callbacks write it, the trainer reads it."""
+
+    reason: int = 0
+
+
+class StepTimes(NamedTuple):
+    """Seconds that a step took on this rank: until its workers had proposed, until all was gathered, to the end."""
+
+    propose: float
+    allgather: float
+    reconstruct: float
+
+
+class StepRecord(NamedTuple):
+    """A step that was taken: the replicas around it, the rows of all workers, and what was proposed on this rank.
+
+    A row is what a worker sent, with its loss last.
+    """
+
+    before: Replica[State]
+    after: Replica[State]
+    rows: Float32Array
+    proposals: Mapping[int, Proposal]
+    stop: int
+    times: StepTimes
+
+    @property
+    def t(self) -> int:
+        """Number of steps taken, this one included."""
+        return self.after.t
+
+    @property
+    def theta(self) -> Float32Array:
+        """The weights after the step."""
+        return self.after.theta
+
+    @property
+    def loss(self) -> float:
+        """The mean over workers of the loss before the step."""
+        return float(self.rows[:, -1].mean())
+
+    @property
+    def payloads(self) -> Float32Array:
+        """What each worker sent."""
+        return self.rows[:, :-1]
 
 
 class Stopped(Exception):
-    """The run was asked to stop, by this signal after this step, and has a checkpoint to go on from."""
+    """The run was asked to stop, for this reason (a signal's number, or CALLBACK), and did, with this replica."""
+
+    def __init__(self, reason: int, replica: Replica[State]) -> None:
+        super().__init__(reason, replica)
+        self.reason = reason
+        self.replica = replica
 
 
-class Times(NamedTuple):
-    """Seconds that a step took on this rank: until all its workers had looked, until all was exchanged, to the end."""
-
-    look: float
-    exchange: float
-    rebuild: float
-
-
-class Taken(NamedTuple):
-    """A step that was taken: the states around it, what all workers sent (their losses last), what was seen here."""
-
-    before: Any
-    after: Any
-    method: Method
-    numbers: Float32Array
-    looks: dict[int, Look]
-    stop: int
-    times: Times
+Callback = Callable[[StepRecord], object]
 
 
 class Log(Protocol):
     """Who writes down what happens: rank 0, or nobody."""
 
-    def restored(self) -> Any:
-        """The state after the last step that was journaled, repeated from the journal."""
+    history: History
 
-    def journal(self, t: int, method: Method, numbers: Float32Array) -> None:
-        """What all workers sent at step t."""
+    def restore(self) -> Replica[State] | None:
+        """The replica after the last step that was journaled, repeated from the journal."""
 
-    def step(self, taken: Taken) -> None:
+    def journal(self, replica: Replica[State], rows: Float32Array) -> None:
+        """What all workers sent at the replica's next step."""
+
+    def step(self, record: StepRecord) -> None:
         """A step was taken."""
 
-    def evaluate(self, state: Any) -> None:
-        """An epoch has ended after which accuracies are wanted."""
+    def evaluate(self, replica: Replica[State]) -> None:
+        """An epoch has ended after which figures are wanted."""
 
-    def checkpoint(self, state: Any) -> None:
-        """This state may be gone on from."""
+    def checkpoint(self, replica: Replica[State]) -> None:
+        """This replica may be gone on from."""
 
-    def finish(self, state: Any) -> None:
-        """This is the last state."""
+    def finish(self, replica: Replica[State]) -> dict[str, Any]:
+        """The final figures of a run that has come to its end."""
 
-    def say(self, text: str) -> None:
-        """A sentence for the user."""
-
-    def __enter__(self) -> Self:
-        """Open until the `with` ends."""
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Nothing more is written."""
 
 
-class Silence:
-    """Ranks other than the first write nothing."""
+class NullLog:
+    """Ranks other than the first write nothing, and remember the losses."""
 
-    def restored(self) -> Any:
+    def __init__(self) -> None:
+        self.history = History()
+
+    def restore(self) -> Replica[State] | None:
+        """Not here."""
+        return None
+
+    def journal(self, replica: Replica[State], rows: Float32Array) -> None:
         """Not here."""
 
-    def journal(self, t: int, method: Method, numbers: Float32Array) -> None:
+    def step(self, record: StepRecord) -> None:
+        """Its loss."""
+        self.history.losses.append(record.loss)
+
+    def evaluate(self, replica: Replica[State]) -> None:
         """Not here."""
 
-    def step(self, taken: Taken) -> None:
+    def checkpoint(self, replica: Replica[State]) -> None:
         """Not here."""
 
-    def evaluate(self, state: Any) -> None:
+    def finish(self, replica: Replica[State]) -> dict[str, Any]:
         """Not here."""
+        return {}
 
-    def checkpoint(self, state: Any) -> None:
-        """Not here."""
-
-    def finish(self, state: Any) -> None:
-        """Not here."""
-
-    def say(self, text: str) -> None:
-        """Not here."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Nothing is open."""
 
 
-def diverged(replica: Replica, t: int, what: str) -> SharedError:
-    """The sentence for a step that gives no numbers."""
-    rate = [settings.rate for epoch, _, settings in replica.config.phases if epoch * replica.steps_per_epoch <= t][-1]
-    return SharedError(
-        f"step {t} fails with learning rate {rate:g}: {what}; expected finite numbers, the last good checkpoint stays: "
-        "lower --lr"
-    )
-
-
-def look(replica: Replica, state: Any, method: Method, worker: int) -> Look:
-    """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
-    try:
-        return method.look(replica.problem, state, worker)
-    except ValueError:
-        return Look(math.nan, np.full(method.length, np.nan, dtype=F32))
-
-
-def gathered(replica: Replica, exchange: Exchange, t: int, method: Method, looks: dict[int, Look], stop: int) -> Any:
-    """What all workers sent at step t, their losses last, and the greatest wish to stop."""
-    mine = np.empty((len(looks), method.length + 1), dtype=F32)
-    for row, found in zip(mine, looks.values(), strict=True):
-        row[:-1], row[-1] = found.numbers, found.loss
-    numbers, stop = exchange.gather(mine, replica.config.workers, stop)
-    if not np.isfinite(numbers).all():
-        bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
-        loss = f"the loss of worker {bad[0]} is {numbers[bad[0], -1]:g}"
-        raise diverged(replica, t, loss if not math.isfinite(numbers[bad[0], -1]) else f"{loss}, its gradient infinite")
-    return numbers, stop
-
-
-def advance(replica: Replica, exchange: Exchange, state: Any, stop: int, log: Log) -> Taken:
-    """One step of all workers."""
-    times = [time.perf_counter()]
-    before, method = replica.next(state)
-    workers = share(replica.config.workers, exchange.rank, exchange.ranks)
-    with np.errstate(over="ignore", invalid="ignore"):
-        looks = {w: look(replica, before, method, w) for w in workers}
-        times.append(time.perf_counter())
-        numbers, stop = gathered(replica, exchange, before.t, method, looks, stop)
-        times.append(time.perf_counter())
-        hand = {w: look.u for w, look in looks.items() if look.u.size}
-        try:
-            after = method.step(before, numbers[:, :-1], hand, exchange.total)
-        except ValueError as error:
-            raise diverged(replica, before.t, str(error).split(", expected")[0]) from error
-        after = after._replace(theta=exchange.keep(after.theta))
-    log.journal(before.t, method, numbers)
-    times.append(time.perf_counter())
-    return Taken(before, after, method, numbers, looks, stop, Times(*(end - begin for begin, end in pairwise(times))))
-
-
-def watched(replica: Replica, exchange: Exchange, log: Log, state: Any) -> Any:
-    """The state, if all ranks have the same weights; or what the journal says, or a sentence of who differs."""
-    different = exchange.different(hashlib.sha256(state.theta.data).digest())
-    if not different:
-        return state
-    if replica.config.on_divergence == "resync":
-        return exchange.spread(log.restored())
-    names = " and ".join(f"rank {rank}" for rank in different)
-    raise SharedError(
-        f"the weights of {names} differ from the others' after step {state.t}, expected the same bits everywhere: look "
-        "for bad memory or unlike builds there; go on with --resume, or use --on-divergence resync"
-    )
-
-
-def train(replica: Replica, exchange: Exchange, log: Log, state: Any, wish: Callable[[], int]) -> Any:
-    """Steps from `state` to the end, or until a rank's `wish` to stop; the last state.
-
-    What a run that was killed had left undone after its last step comes first; the log knows what was done."""
-    c = replica.config
-    if state.t:
-        settle(replica, log, state)
-    while state.t < replica.steps:
-        taken = advance(replica, exchange, state, wish(), log)
-        state = taken.after
-        if c.check_every and (state.t % c.check_every == 0 or due(replica, state.t, taken.stop).checkpoint):
-            state = watched(replica, exchange, log, state)
-        log.step(taken)
-        settle(replica, log, state, taken.stop)
-        if taken.stop and state.t < replica.steps:
-            raise Stopped(taken.stop, state.t)
-    return state
-
-
 class Due(NamedTuple):
-    """What a step is followed by."""
+    """What follows a step."""
 
     evaluation: bool
     checkpoint: bool
 
 
-def due(replica: Replica, t: int, stop: int) -> Due:
-    """What comes after t steps, the last of them or not, with a wish to stop or without."""
-    c, epoch, last = replica.config, replica.steps_per_epoch, t == replica.steps
-    return Due(t % (epoch * c.eval_every) == 0 or last, t % (epoch * c.checkpoint_every) == 0 or last or stop > 0)
+class Trainer:
+    """Takes the steps of an experiment on this rank. A callback sees every step; what it returns, if true, is a
+    request to stop."""
 
+    def __init__(
+        self,
+        experiment: Experiment,
+        world: World,
+        log: Log,
+        callbacks: Sequence[Callback] = (),
+        stop: StopRequest | None = None,
+    ) -> None:
+        self.experiment = experiment
+        self.config = experiment.config
+        self.world = world
+        self.log = log
+        self.callbacks = callbacks
+        self.stop = stop or StopRequest()
 
-def settle(replica: Replica, log: Log, state: Any, stop: int = 0) -> None:
-    """Do what is due after a step."""
-    evaluation, checkpoint = due(replica, state.t, stop)
-    if (evaluation or checkpoint) and not np.isfinite(state.theta).all():
-        raise diverged(replica, state.t - 1, "a weight is not finite after it")
-    if evaluation:
-        log.evaluate(state)
-    if checkpoint:
-        log.checkpoint(state)
+    def train(self, replica: Replica[State]) -> Replica[State]:
+        """Steps to the end, or until a rank's request to stop; the last replica.
 
+        What a run that was killed had left undone after its last step comes first; the log knows what was done.
+        """
+        if replica.t:
+            self.run_due_actions(replica, 0)
+        while replica.t < self.experiment.steps:
+            record = self.advance(replica)
+            replica = self.check_replicas(record)
+            self.log.step(record)
+            self.run_due_actions(replica, record.stop)
+            self.call_back(record)
+            if record.stop and replica.t < self.experiment.steps:
+                raise Stopped(record.stop, replica)
+        return replica
 
-class Resumed(NamedTuple):
-    """Where a run is gone on from: the state, the journal's end, its losses, and what there is to say."""
+    def call_back(self, record: StepRecord) -> None:
+        """Show the step to the callbacks, all of them."""
+        answers = [callback(record) for callback in self.callbacks]
+        if any(answers):
+            self.stop.reason = self.stop.reason or CALLBACK
 
-    state: Any
-    end: int
-    losses: list[float]
-    said: list[str]
+    def advance(self, replica: Replica[State]) -> StepRecord:
+        """One step of all workers; a request to stop travels with it, so that all ranks stop after the same step."""
+        times = [time.perf_counter()]
+        before = self.experiment.schedule.enter_phase(replica)
+        communicator = self.world.communicator
+        with np.errstate(over="ignore", invalid="ignore"):
+            workers = share(self.config.workers, communicator.rank, communicator.size)
+            proposals = {worker: self.propose(before, worker) for worker in workers}
+            times.append(time.perf_counter())
+            rows, stop = self.allgather(before, proposals)
+            times.append(time.perf_counter())
+            after = self.apply(before, rows, proposals)
+        self.log.journal(before, rows)
+        times.append(time.perf_counter())
+        spent = StepTimes(*(end - begin for begin, end in pairwise(times)))
+        return StepRecord(before, after, rows, proposals, stop, spent)
 
+    def propose(self, replica: Replica[State], worker: int) -> Proposal:
+        """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
+        try:
+            return replica.propose(self.experiment.problem, worker)
+        except ValueError:
+            return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
 
-def resumed(replica: Replica, run: Run) -> Resumed:
-    """The state after the last whole record of a run."""
-    journal, said = runs.journal_of(run, replica.config), []
-    losses = [float(record.numbers[:, -1].mean()) for record in journal.records()]
-    if journal.torn:
-        said.append(
-            f"{run.journal} ended in the middle of step {journal.steps}: the torn record of {journal.torn} bytes is cut"
+    def allgather(self, replica: Replica[State], proposals: Mapping[int, Proposal]) -> tuple[Float32Array, int]:
+        """The rows of all workers, their losses last, and the greatest request to stop."""
+        mine = np.empty((len(proposals), replica.method.payload_size + 2), dtype=F32)
+        for row, proposal in zip(mine, proposals.values(), strict=True):
+            row[:-2] = proposal.payload
+            row[-2] = proposal.loss
+            row[-1] = self.stop.reason
+        size = self.world.communicator.size
+        counts = [len(share(self.config.workers, rank, size)) for rank in range(size)]
+        received = self.world.communicator.allgather_rows(mine, counts)
+        rows = np.ascontiguousarray(received[:, :-1])
+        self.check_finite(replica.t, rows)
+        return rows, int(received[:, -1].max())
+
+    def check_finite(self, t: int, rows: Float32Array) -> None:
+        """Refuse a step whose losses or payloads are no numbers."""
+        if np.isfinite(rows).all():
+            return
+        worker = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        loss = rows[worker, -1]
+        found = f"the loss of worker {worker} is {loss:g}"
+        raise self.diverged(t, found if not math.isfinite(loss) else f"{found}, its gradient infinite")
+
+    def apply(self, before: Replica[State], rows: Float32Array, proposals: Mapping[int, Proposal]) -> Replica[State]:
+        """The replica after the step that these rows stand for."""
+        local_updates = {w: proposal.update for w, proposal in proposals.items() if proposal.update.size}
+        try:
+            waiting, pending = before.collect(rows[:, :-1], local_updates)
+            after = waiting.apply_update(self.world.node.sum_updates(pending))
+        except ValueError as error:
+            raise self.diverged(before.t, str(error).split(", expected")[0]) from error
+        return after.with_theta(self.world.node.share_memory(after.theta))
+
+    def diverged(self, t: int, what: str) -> SharedError:
+        """The sentence for a step that gives no numbers."""
+        phases = self.config.phases
+        rate = [s.rate for epoch, _, s in phases if epoch * self.experiment.steps_per_epoch <= t][-1]
+        return SharedError(
+            f"step {t} fails with learning rate {rate:g}: {what}; expected finite numbers, the last good checkpoint "
+            "stays: lower --lr"
         )
-    state, wrong = runs.newest(run, replica.config.digest, journal.steps)
-    state = state or replica.start()
-    for record in journal.records():
-        if record.t >= state.t:
-            state = replica.repeat(state, record)
-    return Resumed(state, journal.end, losses, [*said, *wrong])
+
+    def check_replicas(self, record: StepRecord) -> Replica[State]:
+        """The replica after the step; where it is time to compare, one that all ranks hold to the bit."""
+        replica, every = record.after, self.config.check_every
+        if not every or not (replica.t % every == 0 or self.due(replica.t, record.stop).checkpoint):
+            return replica
+        digest = hashlib.sha256(replica.theta.data).digest()
+        diverging = diverging_ranks(self.world.communicator, digest)
+        if not diverging:
+            return replica
+        if self.config.on_divergence == "resync":
+            return self.resync(replica)
+        names = " and ".join(f"rank {rank}" for rank in diverging)
+        raise SharedError(
+            f"the weights of {names} differ from the others' after step {replica.t}, expected the same bits "
+            "everywhere: look for bad memory or unlike builds there; go on with --resume, or use --on-divergence resync"
+        )
+
+    def resync(self, replica: Replica[State]) -> Replica[State]:
+        """What the journal says, which rank 0 has, for everyone."""
+        restored = self.log.restore()
+        state = self.world.communicator.broadcast(restored.state if restored else None)
+        assert state is not None
+        return self.experiment.schedule.resume(state)
+
+    def due(self, t: int, stop: int) -> Due:
+        """What comes after t steps, the last of them or not, with a request to stop or without."""
+        epoch = self.experiment.steps_per_epoch
+        last = t == self.experiment.steps
+        evaluation = t % (epoch * self.config.eval_every) == 0 or last
+        checkpoint = t % (epoch * self.config.checkpoint_every) == 0 or last or stop > 0
+        return Due(evaluation, checkpoint)
+
+    def run_due_actions(self, replica: Replica[State], stop: int) -> None:
+        """Evaluate and write a checkpoint, where it is time to."""
+        due = self.due(replica.t, stop)
+        if (due.evaluation or due.checkpoint) and not np.isfinite(replica.theta).all():
+            raise self.diverged(replica.t - 1, "a weight is not finite after it")
+        if due.evaluation:
+            self.log.evaluate(replica)
+        if due.checkpoint:
+            self.log.checkpoint(replica)

@@ -1,7 +1,7 @@
 """The methods: against their literal definition, against plain NumPy, between workers, at their limits, and to the bit.
 
 `oracles.py` has the losses and the plain loops. Bits are compared where the specification or the docstring of
-rbd_ref/descent.py promises them; elsewhere the tolerance is stated.
+rbd_ref/methods promises them; elsewhere the tolerance is stated.
 """
 
 from __future__ import annotations
@@ -18,21 +18,14 @@ from hypothesis import strategies as st
 import oracles
 import rbd_ref as rbd
 from oracles import Linear, Quadratic
-from rbd_ref import compartments
+from rbd_ref import compartments, methods
 from rbd_ref.kernels.backend import NumbaBackend
-from rbd_ref.methods import descent, transforms
-from rbd_ref.methods.descent import (
-    COMBINES,
-    EMPTY,
-    EXCHANGES,
-    METHODS,
-    Fixed,
-    Method,
-    Rebuild,
-    Schedule,
-    Settings,
-    State,
-)
+from rbd_ref.methods import METHODS, transforms
+from rbd_ref.methods.base import EMPTY, NONE, Method, Replica, State
+from rbd_ref.methods.fpd import FixedProjectionState
+from rbd_ref.methods.schedule import Schedule
+from rbd_ref.methods.settings import COMBINES, EXCHANGES, Settings
+from rbd_ref.methods.state import DescentState
 from rbd_ref.models import networks
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES
@@ -61,17 +54,28 @@ def same_state(x: Any, y: Any) -> bool:
     return type(x) is type(y) and all(same(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
 
-def advance(method: Method, oracle: Any, state: Any, workers: int = 1) -> tuple[Any, np.ndarray]:
-    """A step as the trainer takes it, with what is at hand; and what was sent, the loss of each worker last."""
-    looks = [method.look(oracle, state, w) for w in range(workers)]
-    numbers = np.stack([np.append(look.numbers, F32(look.loss)) for look in looks])
-    hand = {w: look.u for w, look in enumerate(looks) if look.u.size}
-    return method.step(state, numbers[:, :-1], hand), numbers
+def make(name: str, basis: rbd.Basis, settings: Settings) -> Method[Any]:
+    return methods.make(name, basis, settings).method
 
 
-def run(method: Method, oracle: Any, workers: int = 1, steps: int = 4, theta: np.ndarray = THETA) -> tuple[list, list]:
+def step(method: Method[Any], state: Any, payloads: np.ndarray, local_updates: Any = NONE) -> Any:
+    """A step by one process."""
+    return Replica(method, state).step(payloads, local_updates).state
+
+
+def advance(method: Method[Any], oracle: Any, state: Any, workers: int = 1) -> tuple[Any, np.ndarray]:
+    """A step as the trainer takes it, with local updates; and what was sent, the loss of each worker last."""
+    proposals = [method.propose(oracle, state, w) for w in range(workers)]
+    rows = np.stack([np.append(proposal.payload, F32(proposal.loss)) for proposal in proposals])
+    local_updates = {w: proposal.update for w, proposal in enumerate(proposals) if proposal.update.size}
+    return step(method, state, rows[:, :-1], local_updates), rows
+
+
+def run(
+    method: Method[Any], oracle: Any, workers: int = 1, steps: int = 4, theta: np.ndarray = THETA
+) -> tuple[list, list]:
     """The states from the first on, and what was sent at each step."""
-    states, sent = [method.init(theta, 0)], []
+    states, sent = [method.init_state(theta, 0)], []
     for _ in range(steps):
         state, numbers = advance(method, oracle, states[-1], workers)
         states.append(state)
@@ -109,7 +113,7 @@ def cross_entropy(theta: Any) -> Any:
 
 
 class NetworkLoss:
-    def gradient(self, theta: np.ndarray, t: int, worker: int) -> tuple[float, np.ndarray]:
+    def loss_and_gradient(self, theta: np.ndarray, t: int, worker: int) -> tuple[float, np.ndarray]:
         return networks.loss_and_gradient(NET, theta, IMAGES, LABELS)
 
 
@@ -122,7 +126,7 @@ def test_the_literal_definition(family: str, normalize: str, plan: str) -> None:
     N = exact_divisors(basis.draw(2), phi)
     P = (phi / np.sqrt(N)[:, None]).T
     c = grad(lambda c: cross_entropy(POINT.astype(np.float64) + anp.dot(P, c)))(np.zeros(basis.plan.d))
-    g = NetworkLoss().gradient(POINT, 2, 0)[1]
+    g = NetworkLoss().loss_and_gradient(POINT, 2, 0)[1]
     scale = np.linalg.norm(P, axis=0) * np.linalg.norm(g)
     assert (np.abs(basis.project(g, step=2) * np.sqrt(N) - c) <= 1e-6 * scale).all()
     assert np.abs(c).max() > 0.01 * scale.max()
@@ -132,7 +136,7 @@ def test_the_literal_definition(family: str, normalize: str, plan: str) -> None:
 def assert_steps_along(basis: rbd.Basis, u: np.ndarray) -> None:
     """`rbd` goes from theta to theta - eta u, within 1e-6 of a step of 1/2."""
     rate = 0.5 / np.abs(u).max()
-    after, _ = advance(descent.rbd(basis, Settings(rate)), NetworkLoss(), State(POINT, 2, EMPTY))
+    after, _ = advance(make("rbd", basis, Settings(rate)), NetworkLoss(), DescentState(POINT, 2, EMPTY))
     assert np.abs(after.theta - (POINT - rate * u)).max() <= 1e-6
 
 
@@ -144,7 +148,7 @@ def assert_steps_along(basis: rbd.Basis, u: np.ndarray) -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_sgd(momentum: float, workers: int, combine: str) -> None:
     s, oracle = Settings(0.1, momentum, workers=workers, combine=combine), Quadratic(PLAN.D)
-    states, _ = run(descent.make("sgd", basis_of(), s), oracle, workers)
+    states, _ = run(make("sgd", basis_of(), s), oracle, workers)
     assert_near(states, oracles.weights(THETA, s, 4, oracles.sgd(oracle, s)))
 
 
@@ -154,7 +158,7 @@ def test_sgd(momentum: float, workers: int, combine: str) -> None:
 def test_rbd(family: str, normalize: str, momentum: float, redraw: int) -> None:
     basis, oracle = basis_of(family=family, normalize=normalize), Quadratic(PLAN.D)
     s = Settings(0.1, momentum, redraw)
-    states, _ = run(descent.make("rbd", basis, s), oracle, steps=5)
+    states, _ = run(make("rbd", basis, s), oracle, steps=5)
     assert_near(states, oracles.weights(THETA, s, 5, oracles.rbd(oracle, basis, s)))
 
 
@@ -165,7 +169,7 @@ def test_transforms_of_rbd_are_of_coordinates(family: str, normalize: str, names
     """Compartments differ in size, so the greatest coordinate c_i is not always the greatest coefficient a_i."""
     plan, theta = compartments.explicit(40, [(0, 10, 3), (10, 40, 4)]), vector(8, 40)
     basis, oracle, s = basis_of(plan, family, normalize), Quadratic(40), Settings(0.1, transforms=names)
-    states, sent = run(descent.make("rbd", basis, s), oracle, theta=theta)
+    states, sent = run(make("rbd", basis, s), oracle, theta=theta)
     assert_near(states, oracles.weights(theta, s, 4, oracles.rbd(oracle, basis, s)))
     if names[-1].startswith("top:"):
         assert [np.count_nonzero(numbers[0, :-1]) for numbers in sent] == [int(names[-1][4:])] * 4
@@ -181,7 +185,7 @@ RAW, RANKS, SCORES, TOP = (), ("ranks",), ("normalised",), ("normalised", "top:3
 def test_nes(family: str, normalize: str, names: tuple[str, ...], antithetic: bool, name: str) -> None:
     basis, oracle = basis_of(family=family, normalize=normalize), Quadratic(PLAN.D)
     s = Settings(0.5, 0.5, 2, transforms=names, sigma=0.7, antithetic=antithetic)
-    states, _ = run(descent.make(name, basis, s), oracle)
+    states, _ = run(make(name, basis, s), oracle)
     expected = oracles.weights(THETA, s, 4, oracles.nes(oracle, basis, s, name == "nes-shared-batch"))
     assert_near(states, expected, tolerance=1e-5)
 
@@ -191,7 +195,7 @@ def test_nes(family: str, normalize: str, names: tuple[str, ...], antithetic: bo
 def test_which_batch_an_offspring_gets(name: str, antithetic: bool) -> None:
     """Its own or the worker's, in both senses the same; the loss that is reported is of the weights themselves."""
     oracle, s = Quadratic(PLAN.D), Settings(0.5, workers=3, antithetic=antithetic)
-    look = descent.make(name, basis_of(), s).look(oracle, State(THETA, 4, EMPTY), 2)
+    look = make(name, basis_of(), s).propose(oracle, DescentState(THETA, 4, EMPTY), 2)
     own = [(4, 2, i + 1) if name == "nes" else (4, 2) for i in range(PLAN.d) for _ in range(1 + antithetic)]
     assert oracle.asked == [*own, (4, 2)]
     assert look.loss == oracle.loss(THETA, 4, 2, None)
@@ -200,10 +204,10 @@ def test_which_batch_an_offspring_gets(name: str, antithetic: bool) -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_offspring_of_a_split_basis_are_numbered_through(workers: int) -> None:
     oracle = Quadratic(PLAN.D)
-    method = descent.make("nes", basis_of(), Settings(0.5, workers=workers, exchange="split"))
+    method = make("nes", basis_of(), Settings(0.5, workers=workers, exchange="split"))
     asked = []
     for w in range(workers):
-        method.look(oracle, State(THETA, 4, EMPTY), w)
+        method.propose(oracle, DescentState(THETA, 4, EMPTY), w)
         assert {batch[:2] for batch in oracle.asked} == {(4, w)}
         asked += [batch[2] for batch in oracle.asked if len(batch) == 3]
         oracle.asked.clear()
@@ -218,7 +222,7 @@ FOLLOWED = {"plain": {}, "momentum": {"momentum": 0.8}, "adam": {"optimiser": "a
 @pytest.mark.parametrize("family", ["normal", "uniform", "rademacher"])
 def test_fpd(family: str, normalize: str, how: str) -> None:
     basis, oracle, s = basis_of(family=family, normalize=normalize), Quadratic(PLAN.D), Settings(0.1, **FOLLOWED[how])
-    states, _ = run(descent.make("fpd", basis, s), oracle, steps=6)
+    states, _ = run(make("fpd", basis, s), oracle, steps=6)
     assert_near(states, oracles.fpd(oracle, basis, s, THETA, 6), tolerance=2e-5 if how == "adam" else 2e-6)
 
 
@@ -227,7 +231,7 @@ def test_adam_is_on_coordinates(normalize: str) -> None:
     """The epsilon of Adam has their unit, which is seen where they are as small as it is."""
     basis, oracle = basis_of(family="rademacher", normalize=normalize), Linear(F32(1e-8) * vector(3, PLAN.D))
     s = Settings(0.1, optimiser="adam")
-    states, _ = run(descent.make("fpd", basis, s), oracle, steps=3)
+    states, _ = run(make("fpd", basis, s), oracle, steps=3)
     assert_near(states, oracles.fpd(oracle, basis, s, THETA, 3), tolerance=2e-5)
 
 
@@ -237,7 +241,7 @@ def test_fpd_stays_where_its_directions_lead(exchange: str, how: str) -> None:
     """theta - theta0 is in the span of the bases of step 0: what least squares leave is rounding."""
     workers = 2 if exchange == "independent" else 3
     basis, s = basis_of(compartments.whole(20, d=4)), Settings(0.2, workers=workers, exchange=exchange, **FOLLOWED[how])
-    states, _ = run(descent.make("fpd", basis, s), Quadratic(20), workers, steps=8, theta=vector(3, 20))
+    states, _ = run(make("fpd", basis, s), Quadratic(20), workers, steps=8, theta=vector(3, 20))
     span = np.concatenate([oracles.rows(basis, 0, w) for w in range(2 if exchange == "independent" else 1)])
     way = states[-1].theta.astype(np.float64) - states[0].theta
     found = np.linalg.lstsq(span.T, way, rcond=None)[0]
@@ -271,12 +275,12 @@ CASES = cases()
 def test_a_run_is_repeated_from_what_was_sent(case: str) -> None:
     """Every state, to the bit, by `step` alone, without a look at data and without what was at hand."""
     name, s = CASES[case]
-    method = descent.make(name, basis_of(), s)
+    method = make(name, basis_of(), s)
     states, sent = run(method, Quadratic(PLAN.D), s.workers)
-    state = method.init(THETA.copy(), 0)
+    state = method.init_state(THETA.copy(), 0)
     for numbers, expected in zip(sent, states[1:], strict=True):
         record = np.frombuffer(numbers.tobytes(), dtype=np.float32).reshape(numbers.shape)
-        state = method.step(state, record[:, :-1])
+        state = step(method, state, record[:, :-1])
         assert same_state(state, expected)
     assert not same(state.theta, THETA)
 
@@ -292,32 +296,32 @@ def frozen(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_look_and_step_are_pure(case: str) -> None:
+def test_propose_and_step_are_pure(case: str) -> None:
     """The same from the same, to the bit, and nothing that was given is written to."""
     name, s = CASES[case]
-    method = descent.make(name, basis_of(), s)
+    method = make(name, basis_of(), s)
     state = frozen(run(method, Quadratic(PLAN.D), s.workers, steps=2)[0][-1])
-    looks = [method.look(Quadratic(PLAN.D), state, w) for w in range(s.workers)]
-    assert all(same_state(look, method.look(Quadratic(PLAN.D), state, w)) for w, look in enumerate(looks))
-    numbers = frozen(np.stack([look.numbers for look in looks]))
-    hand = {w: frozen(look.u) for w, look in enumerate(looks) if look.u.size}
-    after = method.step(state, numbers, hand)
-    assert same_state(after, method.step(state, numbers, hand))
-    assert same_state(after, descent.make(name, basis_of(), s).step(state, numbers))
+    looks = [method.propose(Quadratic(PLAN.D), state, w) for w in range(s.workers)]
+    assert all(same_state(look, method.propose(Quadratic(PLAN.D), state, w)) for w, look in enumerate(looks))
+    numbers = frozen(np.stack([look.payload for look in looks]))
+    local = {w: frozen(look.update) for w, look in enumerate(looks) if look.update.size}
+    after = step(method, state, numbers, local)
+    assert same_state(after, step(method, state, numbers, local))
+    assert same_state(after, step(make(name, basis_of(), s), state, numbers))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_worker_sends(case: str) -> None:
-    """`length` float32 numbers; the gradient of sgd is too much to be kept."""
+    """`payload_size` float32 numbers; the gradient of sgd is too much to be kept."""
     name, s = CASES[case]
-    method = descent.make(name, basis_of(), s)
-    looks = [method.look(Quadratic(PLAN.D), method.init(THETA, 0), w) for w in range(s.workers)]
+    method = make(name, basis_of(), s)
+    looks = [method.propose(Quadratic(PLAN.D), method.init_state(THETA, 0), w) for w in range(s.workers)]
     expected = PLAN.D if name == "sgd" else -(-PLAN.d // s.workers) if s.exchange == "split" else PLAN.d
-    assert {(look.numbers.dtype.name, look.numbers.shape) for look in looks} == {("float32", (expected,))}
-    assert (method.name, method.length, method.replayable) == (name, expected, name != "sgd")
+    assert {(look.payload.dtype.name, look.payload.shape) for look in looks} == {("float32", (expected,))}
+    assert (method.name, method.payload_size, method.replayable) == (name, expected, name != "sgd")
     for w, look in enumerate(looks):
-        assert look.g.size == 0 or same(look.g, Quadratic(PLAN.D).gradient(THETA, 0, w)[1])
-        assert bool(look.g.size) == (name in ("sgd", "rbd", "fpd"))
+        assert look.gradient.size == 0 or same(look.gradient, Quadratic(PLAN.D).loss_and_gradient(THETA, 0, w)[1])
+        assert bool(look.gradient.size) == (name in ("sgd", "rbd", "fpd"))
         assert look.loss == Quadratic(PLAN.D).loss(THETA, 0, w, None)
 
 
@@ -330,7 +334,7 @@ def test_what_a_worker_sends(case: str) -> None:
 def test_workers_of_rbd(exchange: str, combine: str, workers: int) -> None:
     basis, oracle = basis_of(), Quadratic(PLAN.D)
     s = Settings(0.1, 0.5, 2, workers, exchange, combine)
-    states, _ = run(descent.make("rbd", basis, s), oracle, workers)
+    states, _ = run(make("rbd", basis, s), oracle, workers)
     assert_near(states, oracles.weights(THETA, s, 4, oracles.rbd(oracle, basis, s)))
 
 
@@ -341,7 +345,7 @@ def test_workers_of_rbd(exchange: str, combine: str, workers: int) -> None:
 def test_workers_of_fpd(exchange: str, combine: str, workers: int, how: str) -> None:
     basis, oracle = basis_of(), Quadratic(PLAN.D)
     s = Settings(0.1, workers=workers, exchange=exchange, combine=combine, **FOLLOWED[how])
-    states, _ = run(descent.make("fpd", basis, s), oracle, workers)
+    states, _ = run(make("fpd", basis, s), oracle, workers)
     assert_near(states, oracles.fpd(oracle, basis, s, THETA, 4), tolerance=2e-5 if how == "adam" else 2e-6)
 
 
@@ -353,13 +357,13 @@ def test_workers_of_nes(exchange: str, combine: str, workers: int, names: tuple[
     """Each worker ranks the losses that it has itself."""
     basis, oracle = basis_of(), Quadratic(PLAN.D)
     s = Settings(0.5, workers=workers, exchange=exchange, combine=combine, transforms=names, antithetic=True)
-    states, _ = run(descent.make("nes", basis, s), oracle, workers)
+    states, _ = run(make("nes", basis, s), oracle, workers)
     assert_near(states, oracles.weights(THETA, s, 4, oracles.nes(oracle, basis, s, False)), tolerance=1e-5)
 
 
 def gradients(workers: int) -> list[np.ndarray]:
     """Those of step 4."""
-    return [Quadratic(PLAN.D).gradient(THETA, 4, w)[1] for w in range(workers)]
+    return [Quadratic(PLAN.D).loss_and_gradient(THETA, 4, w)[1] for w in range(workers)]
 
 
 def added(vectors: list[np.ndarray]) -> np.ndarray:
@@ -371,7 +375,7 @@ def added(vectors: list[np.ndarray]) -> np.ndarray:
 
 
 def update_to_the_bit(basis: rbd.Basis, exchange: str, workers: int, backwards: bool = False) -> np.ndarray:
-    """The update of step 4 as the docstring of rbd_ref/descent.py says it, or with the order of workers reversed."""
+    """The update of step 4 as rbd_ref/methods/sharing.py says it, or with the order of workers reversed."""
     gs, turn = gradients(workers), slice(None, None, -1 if backwards else 1)
     if exchange == "independent":
         a = [basis.project(g, 4, w) for w, g in enumerate(gs)]
@@ -389,7 +393,7 @@ def update_to_the_bit(basis: rbd.Basis, exchange: str, workers: int, backwards: 
 @pytest.mark.parametrize("family", ["normal", "srht"])
 def test_workers_to_the_bit(family: str, exchange: str, combine: str, workers: int) -> None:
     basis, s = basis_of(family=family), Settings(0.3, workers=workers, exchange=exchange, combine=combine)
-    after, _ = advance(descent.make("rbd", basis, s), Quadratic(PLAN.D), State(THETA, 4, EMPTY), workers)
+    after, _ = advance(make("rbd", basis, s), Quadratic(PLAN.D), DescentState(THETA, 4, EMPTY), workers)
     rate = F32(0.3 / workers if combine == "mean" else 0.3)
     assert same(after.theta, THETA - rate * update_to_the_bit(basis, exchange, workers))
 
@@ -406,8 +410,8 @@ def test_the_order_of_workers_can_be_seen_in_the_bits(exchange: str) -> None:
 def test_the_parts_of_a_split_basis_cover_it_once(workers: int) -> None:
     """The numbers of all workers, without what fills them up, are one projection, since all see one gradient."""
     basis, g = basis_of(), vector(4, PLAN.D)
-    method = descent.make("rbd", basis, Settings(0.1, workers=workers, exchange="split"))
-    sent = [method.look(Linear(g), State(THETA, 4, EMPTY), w).numbers for w in range(workers)]
+    method = make("rbd", basis, Settings(0.1, workers=workers, exchange="split"))
+    sent = [method.propose(Linear(g), DescentState(THETA, 4, EMPTY), w).payload for w in range(workers)]
     quotient, rest = divmod(PLAN.d, workers)
     counts = [quotient + (w < rest) for w in range(workers)]
     assert {len(numbers) for numbers in sent} == {max(counts)}
@@ -418,7 +422,7 @@ def test_the_parts_of_a_split_basis_cover_it_once(workers: int) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_one_worker_has_the_same_bits_in_every_exchange(name: str) -> None:
     runs = [
-        run(descent.make(name, basis_of(), Settings(0.1, 0.5, exchange=exchange, combine=combine)), Quadratic(PLAN.D))
+        run(make(name, basis_of(), Settings(0.1, 0.5, exchange=exchange, combine=combine)), Quadratic(PLAN.D))
         for exchange in EXCHANGES
         for combine in COMBINES
     ]
@@ -429,30 +433,26 @@ def test_one_worker_has_the_same_bits_in_every_exchange(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS[1:])
 def test_more_workers_than_directions_cannot_split_them(name: str) -> None:
-    descent.make(name, basis_of(), Settings(0.1, workers=PLAN.d, exchange="split"))
+    make(name, basis_of(), Settings(0.1, workers=PLAN.d, exchange="split"))
     with pytest.raises(ValueError, match="8 workers split 7 directions, expected as many directions as workers"):
-        descent.make(name, basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="split"))
-    descent.make(name, basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="shared"))
-    descent.make("sgd", basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="split"))
+        make(name, basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="split"))
+    make(name, basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="shared"))
+    make("sgd", basis_of(), Settings(0.1, workers=PLAN.d + 1, exchange="split"))
 
 
-@pytest.mark.parametrize("name", ["rbd", "fpd", "nes"])
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_sums_are_left_to_total(exchange: str, name: str) -> None:
-    """It is told how many updates there are and what rebuilds each, whole or part by part, to the same bits."""
-    method = descent.make(name, basis_of(), Settings(0.1, workers=3, exchange=exchange))
-    state = method.init(THETA, 0)
-    numbers = np.stack([method.look(Quadratic(PLAN.D), state, w).numbers for w in range(3)])
-    expected = method.step(state, numbers)
+def test_a_pending_update_can_be_rebuilt_in_parts(exchange: str, name: str) -> None:
+    """It says how many terms there are and gives each, whole or part by part, to the same bits."""
+    method = make(name, basis_of(), Settings(0.1, workers=3, exchange=exchange))
+    state = method.init_state(THETA, 0)
+    payloads = np.stack([method.propose(Quadratic(PLAN.D), state, w).payload for w in range(3)])
+    expected = step(method, state, payloads)
     for n in (1, 2, 5):
-        told: list[Rebuild] = []
-
-        def by_parts(rebuild: Rebuild, n: int = n, told: list[Rebuild] = told) -> np.ndarray:
-            told.append(rebuild)
-            return added([joined([rebuild.part(j, k, n) for k in range(n)]) for j in range(rebuild.bases)])
-
-        assert same_state(method.step(state, numbers, None, by_parts), expected)
-        assert [(rebuild.D, rebuild.bases) for rebuild in told] == [(PLAN.D, 3 if exchange == "independent" else 1)]
+        waiting, pending = Replica(method, state).collect(payloads)
+        u = added([joined([pending.part(j, k, n) for k in range(n)]) for j in range(pending.terms)])
+        assert same_state(waiting.apply_update(u).state, expected)
+        assert (pending.D, pending.terms) == (PLAN.D, 3 if exchange == "independent" or name == "sgd" else 1)
 
 
 def joined(found: list[tuple[int, np.ndarray]]) -> np.ndarray:
@@ -462,18 +462,18 @@ def joined(found: list[tuple[int, np.ndarray]]) -> np.ndarray:
     return np.concatenate([part for _, part in found])
 
 
-def test_what_is_at_hand_is_not_rebuilt() -> None:
-    method, hand = descent.make("rbd", basis_of(), Settings(1.0, workers=2)), vector(6, PLAN.D)
+def test_local_updates_are_not_rebuilt() -> None:
+    method, hand = make("rbd", basis_of(), Settings(1.0, workers=2)), vector(6, PLAN.D)
     numbers = np.stack([vector(7, PLAN.d), vector(8, PLAN.d)])
-    after = method.step(State(THETA, 3, EMPTY), numbers, {1: hand})
+    after = step(method, DescentState(THETA, 3, EMPTY), numbers, {1: hand})
     assert same(after.theta, THETA - (basis_of().reconstruct(numbers[0], 3, 0) + hand))
 
 
-def test_fpd_has_nothing_at_hand() -> None:
+def test_fpd_has_no_local_updates() -> None:
     """Its update is of c, which is more than what was sent at one step."""
-    method = descent.make("fpd", basis_of(), Settings(1.0, workers=2))
-    state, numbers = method.init(THETA, 0), np.stack([vector(7, PLAN.d), vector(8, PLAN.d)])
-    assert same_state(method.step(state, numbers, {0: THETA, 1: THETA}), method.step(state, numbers))
+    method = make("fpd", basis_of(), Settings(1.0, workers=2))
+    state, numbers = method.init_state(THETA, 0), np.stack([vector(7, PLAN.d), vector(8, PLAN.d)])
+    assert same_state(step(method, state, numbers, {0: THETA, 1: THETA}), step(method, state, numbers))
 
 
 # Means over many bases, with fixed seeds.
@@ -487,9 +487,9 @@ def mean_and_error(family: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     D = 12 and d = 6, drawn at each step in a hundred compartments that have the same gradient.
     """
     basis, g = basis_of(compartments.even(12 * COPIES, k=COPIES, d=6), family), F32(1) + F32(0.5) * vector(3, 12)
-    method, rest = descent.make("rbd", basis, Settings(1.0)), np.zeros(basis.plan.D, dtype=F32)
+    method, rest = make("rbd", basis, Settings(1.0)), np.zeros(basis.plan.D, dtype=F32)
     oracle = Linear(np.tile(g, COPIES))
-    updates = [-advance(method, oracle, State(rest, t, EMPTY))[0].theta for t in range(STEPS)]
+    updates = [-advance(method, oracle, DescentState(rest, t, EMPTY))[0].theta for t in range(STEPS)]
     wide = np.concatenate(updates).reshape(-1, 12).astype(np.float64)
     return g / 2, wide.mean(axis=0), wide.std(axis=0, ddof=1) / np.sqrt(len(wide))
 
@@ -524,10 +524,10 @@ def test_antithetic_nes_on_a_quadratic_is_rbd_exactly() -> None:
     D = 16 and sigma = 4 make sigma phi / |phi| = phi, and d = 4 is a power of two.
     """
     basis, theta = basis_of(compartments.whole(16, d=4), "rademacher"), np.round(8 * vector(1, 16)).astype(F32)
-    nes = descent.make("nes", basis, Settings(4 * 0.125, sigma=4.0, antithetic=True))
-    plain = descent.make("rbd", basis, Settings(0.125))
-    by_losses, sent = advance(nes, Integers(16), State(theta, 3, EMPTY))
-    by_gradient, expected = advance(plain, Integers(16), State(theta, 3, EMPTY))
+    nes = make("nes", basis, Settings(4 * 0.125, sigma=4.0, antithetic=True))
+    plain = make("rbd", basis, Settings(0.125))
+    by_losses, sent = advance(nes, Integers(16), DescentState(theta, 3, EMPTY))
+    by_gradient, expected = advance(plain, Integers(16), DescentState(theta, 3, EMPTY))
     assert same(4 * sent[:, :-1], expected[:, :-1])
     assert same(by_losses.theta, by_gradient.theta)
     assert not same(by_losses.theta, theta)
@@ -537,10 +537,10 @@ def test_antithetic_nes_on_a_quadratic_is_rbd_exactly() -> None:
 @pytest.mark.parametrize("family", [*FAMILIES, "sparse:3"])
 def test_antithetic_nes_on_a_quadratic_is_rbd(family: str, normalize: str) -> None:
     """For every basis, up to the rounding of theta + s and of the losses."""
-    basis, state = basis_of(family=family, normalize=normalize), State(THETA, 3, EMPTY)
-    method = descent.make("nes-shared-batch", basis, Settings(1.0, sigma=0.5, antithetic=True))
-    a = method.look(Quadratic(PLAN.D), state, 0).numbers
-    expected = descent.make("rbd", basis, Settings(1.0)).look(Quadratic(PLAN.D), state, 0).numbers
+    basis, state = basis_of(family=family, normalize=normalize), DescentState(THETA, 3, EMPTY)
+    method = make("nes-shared-batch", basis, Settings(1.0, sigma=0.5, antithetic=True))
+    a = method.propose(Quadratic(PLAN.D), state, 0).payload
+    expected = make("rbd", basis, Settings(1.0)).propose(Quadratic(PLAN.D), state, 0).payload
     assert np.abs(PLAN.d * a - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
@@ -549,23 +549,24 @@ def test_antithetic_nes_on_a_quadratic_is_rbd(family: str, normalize: str) -> No
 
 def schedule(**more: Any) -> Schedule:
     """rbd with momentum, fpd from step 3 on, sgd from step 5 on, fpd again from step 6 on."""
-    basis = basis_of()
-    fpd = descent.make("fpd", basis, Settings(0.05, **more))
-    rbd_ = descent.make("rbd", basis, Settings(0.05, 0.5))
-    return Schedule(((0, rbd_), (3, fpd), (5, descent.make("sgd", basis, Settings(0.05, 0.5))), (6, fpd)))
+    basis, fpd = basis_of(), Settings(0.05, **more)
+    phases = (("rbd", Settings(0.05, 0.5), 0), ("fpd", fpd, 3), ("sgd", Settings(0.05, 0.5), 5), ("fpd", fpd, 6))
+    return Schedule(tuple(methods.make(name, basis, settings, first) for name, settings, first in phases))
 
 
 def run_schedule(plan: Schedule, oracle: Any, steps: int) -> list:
     """The states as each step's method takes them, and the last."""
-    state, states = State(THETA, 0, EMPTY), []
-    for t in range(steps):
-        states.append(plan.entered(state))
-        state, _ = advance(plan.at(t), oracle, states[-1])
-    return [*states, state]
+    replica, states = plan.start(THETA), []
+    for _ in range(steps):
+        replica = plan.enter_phase(replica)
+        states.append(replica.state)
+        state, _ = advance(replica.method, oracle, replica.state)
+        replica = Replica(replica.method, state)
+    return [*states, replica.state]
 
 
 def test_methods_are_switched_at_their_steps() -> None:
-    names = [schedule().at(t).name for t in range(9)]
+    names = [schedule().at(t).method.name for t in range(9)]
     assert names == ["rbd"] * 3 + ["fpd"] * 2 + ["sgd"] + ["fpd"] * 3
 
 
@@ -575,23 +576,48 @@ def test_a_method_that_is_entered_knows_the_weights_alone() -> None:
     for t in (3, 6):
         entered = states[t]
         zeros = np.zeros((1, PLAN.d), dtype=F32)
-        assert same_state(entered, Fixed(entered.theta, t, entered.theta, zeros, zeros, zeros, t))
-    assert same_state(states[5], State(states[5].theta, 5, np.zeros(PLAN.D, dtype=F32)))
-    assert same_state(states[0], State(THETA, 0, np.zeros(PLAN.D, dtype=F32)))
+        assert same_state(entered, FixedProjectionState(entered.theta, t, entered.theta, zeros, zeros, zeros, t))
+    assert same_state(states[5], DescentState(states[5].theta, 5, np.zeros(PLAN.D, dtype=F32)))
+    assert same_state(states[0], DescentState(THETA, 0, np.zeros(PLAN.D, dtype=F32)))
     assert not same(states[3].origin, states[6].origin)
-    assert [type(state) for state in states] == [State] * 3 + [Fixed] * 2 + [State] + [Fixed] * 4
+    assert [type(state) for state in states] == [DescentState] * 3 + [FixedProjectionState] * 2 + [DescentState] + [
+        FixedProjectionState
+    ] * 4
+
+
+def kept(plan: Schedule, t: int) -> Replica[State]:
+    """A replica after t steps, as the method of its last step leaves it."""
+    phase = plan.at(t - 1)
+    return Replica(phase.method, phase.method.init_state(THETA, t))
 
 
 @pytest.mark.parametrize("t", [1, 2, 4, 7])
-def test_between_switches_the_state_stays_as_it_is(t: int) -> None:
-    state = State(THETA, t, vector(1, PLAN.D))
-    assert schedule().entered(state) is state
+def test_between_switches_the_replica_stays_as_it_is(t: int) -> None:
+    replica = kept(schedule(), t)
+    assert schedule().enter_phase(replica) is replica
 
 
-def test_weights_go_over_a_switch_to_the_bit() -> None:
+@pytest.mark.parametrize("t", [3, 5, 6])
+def test_weights_go_over_a_switch_to_the_bit(t: int) -> None:
     plan = schedule()
-    for t in (0, 3, 5, 6):
-        assert same(plan.entered(State(THETA, t, vector(1, PLAN.D))).theta, THETA)
+    replica = plan.enter_phase(kept(plan, t))
+    assert same(replica.theta, THETA)
+    assert replica.method is plan.at(t).method
+
+
+@pytest.mark.parametrize("t", range(1, 9))
+def test_a_state_is_resumed_by_the_method_that_left_it(t: int) -> None:
+    """At a switch that is the one before: the switch itself is still to come."""
+    plan = schedule()
+    state = kept(plan, t).state
+    assert plan.resume(state).method is plan.at(t - 1).method
+    assert plan.resume(state).state is state
+
+
+def test_a_state_of_another_method_is_refused() -> None:
+    state = DescentState(THETA, 4, EMPTY)
+    with pytest.raises(ValueError, match="after step 4 is a DescentState, expected a FixedProjectionState, as fpd"):
+        schedule().resume(state)
 
 
 @pytest.mark.parametrize("how", FOLLOWED)
@@ -599,7 +625,7 @@ def test_fpd_after_a_switch_is_fpd_from_those_weights(how: str) -> None:
     """Its directions, its optimiser's count of steps and its origin are as at a start: only t is another."""
     plan, still = schedule(**FOLLOWED[how]), Quadratic(PLAN.D, noise=0.0)
     late = run_schedule(plan, still, 9)[6:]
-    early, _ = run(plan.at(6), still, steps=3, theta=late[0].theta)
+    early, _ = run(plan.at(6).method, still, steps=3, theta=late[0].theta)
     for a, b in zip(late, early, strict=True):
         assert same_state(a._replace(t=b.t, since=0), b)
 
@@ -620,7 +646,7 @@ def test_the_loss_does_not_jump_at_a_switch(how: str) -> None:
 @pytest.mark.parametrize("family", ["rademacher", "srht", "sparse"])
 def test_a_compartment_for_each_parameter_is_sgd_to_the_bit(family: str, momentum: float, workers: int) -> None:
     basis, s = basis_of(compartments.even(PLAN.D, k=PLAN.D, d=1), family), Settings(0.1, momentum, workers=workers)
-    ours, theirs = (run(descent.make(name, basis, s), Quadratic(PLAN.D), workers)[0] for name in ("rbd", "sgd"))
+    ours, theirs = (run(make(name, basis, s), Quadratic(PLAN.D), workers)[0] for name in ("rbd", "sgd"))
     assert all(same_state(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -629,7 +655,7 @@ def test_a_compartment_for_each_parameter_is_sgd_to_the_bit(family: str, momentu
 def test_a_compartment_for_each_parameter_is_sgd(name: str, family: str) -> None:
     """Whatever the family, and if c is followed plainly in fpd too, up to rounding."""
     basis, s, oracle = basis_of(compartments.even(PLAN.D, k=PLAN.D, d=1), family), Settings(0.1), Quadratic(PLAN.D)
-    states, _ = run(descent.make(name, basis, s), oracle)
+    states, _ = run(make(name, basis, s), oracle)
     assert_near(states, oracles.weights(THETA, s, 4, oracles.sgd(oracle, s)))
 
 
@@ -638,7 +664,7 @@ def test_a_compartment_for_each_parameter_is_sgd(name: str, family: str) -> None
 def test_a_full_orthogonal_basis_is_sgd(exchange: str, name: str) -> None:
     """srht with d = D, a power of two. Of a split basis each worker has its share, so together they see g once."""
     basis, oracle, theta = basis_of(compartments.whole(16, d=16), "srht"), Quadratic(16, noise=0.0), vector(8, 16)
-    method = descent.make(name, basis, Settings(0.1, workers=2, exchange=exchange))
+    method = make(name, basis, Settings(0.1, workers=2, exchange=exchange))
     s = Settings(0.1, workers=1 if exchange == "split" else 2)
     states, _ = run(method, oracle, workers=2, theta=theta)
     assert_near(states, oracles.weights(theta, s, 4, oracles.sgd(oracle, s)))
@@ -686,7 +712,7 @@ def test_a_method_has_to_be_known() -> None:
     with pytest.raises(
         ValueError, match="method 'adam' is unknown, expected one of fpd, nes, nes-shared-batch, rbd, sgd"
     ):
-        descent.make("adam", basis_of(), Settings(0.1))
+        make("adam", basis_of(), Settings(0.1))
 
 
 # Transforms.
@@ -715,7 +741,7 @@ BAD_NAMES = {
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_bad_names_of_transforms(name: str) -> None:
     with pytest.raises(ValueError, match=BAD_NAMES[name].format(name)) as caught:
-        transforms.composed(("ranks", name))
+        transforms.compose(("ranks", name))
     assert one_sentence(caught.value)
 
 
@@ -734,7 +760,7 @@ any_transform = st.sampled_from(["raw", "ranks", "normalised", "top:1", "top:3",
 def test_transforms_do_not_know_the_order(c: np.ndarray, name: str, random: Any) -> None:
     """Where there are no ties; `normalised` up to the rounding of its sums."""
     order = random.sample(range(c.size), c.size)
-    found, expected = transforms.named(name)(c[order]), transforms.named(name)(c)[order]
+    found, expected = transforms.by_name(name)(c[order]), transforms.by_name(name)(c)[order]
     assert np.allclose(found, expected, rtol=0, atol=1e-6) if name == "normalised" else same(found, expected)
 
 
@@ -742,17 +768,17 @@ def test_transforms_do_not_know_the_order(c: np.ndarray, name: str, random: Any)
 def test_transforms_are_composed_in_order_and_leave_their_argument(c: np.ndarray, names: list[str]) -> None:
     expected = c
     for name in names:
-        expected = transforms.named(name)(expected)
-    assert same(transforms.composed(tuple(names))(frozen(c)), expected)
+        expected = transforms.by_name(name)(expected)
+    assert same(transforms.compose(tuple(names))(frozen(c)), expected)
     assert expected.shape == c.shape
 
 
 def test_another_order_is_another_transform() -> None:
     c = F32([5, -7, 1, 2])
-    assert transforms.composed(("ranks", "top:1"))(c).tolist() == [0.5, 0, 0, 0]
-    assert transforms.composed(("top:1", "ranks"))(c).tolist() == pytest.approx([-1 / 6, -0.5, 1 / 6, 0.5])
-    assert same(transforms.composed(())(c), c)
-    assert same(transforms.composed(("raw",))(c), c)
+    assert transforms.compose(("ranks", "top:1"))(c).tolist() == [0.5, 0, 0, 0]
+    assert transforms.compose(("top:1", "ranks"))(c).tolist() == pytest.approx([-1 / 6, -0.5, 1 / 6, 0.5])
+    assert same(transforms.compose(())(c), c)
+    assert same(transforms.compose(("raw",))(c), c)
 
 
 @given(anything)
@@ -796,10 +822,10 @@ def test_top(c: np.ndarray, k: int) -> None:
 
 @given(unlike(), st.integers(1, 45))
 def test_top_keeps_k(c: np.ndarray, k: int) -> None:
-    assert np.count_nonzero(transforms.named(f"top:{k}")(c)) == min(k, c.size)
+    assert np.count_nonzero(transforms.by_name(f"top:{k}")(c)) == min(k, c.size)
 
 
 @pytest.mark.parametrize("texts", [(), ("ranks",), ("normalised",), ("top:1",), ("top:1", "ranks")])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_transforms_do_not_hide_what_is_no_number(texts: tuple[str, ...], bad: float) -> None:
-    assert np.isnan(transforms.composed(texts)(np.array([1, bad, 2], dtype=np.float32))).all()
+    assert np.isnan(transforms.compose(texts)(np.array([1, bad, 2], dtype=np.float32))).all()

@@ -1,0 +1,236 @@
+"""What a method is, and what passes between its parts.
+
+A `Method` is a handful of pure functions over a small state. `propose` is what one worker does by itself: a loss, and
+the payload that it sends. `collect` and `apply_update` are what every replica does with the payloads of all workers;
+they look at no data, so replicas that were sent the same payloads hold the same weights to the bit, and a run is
+repeated from its payloads. Between the two stands a `PendingUpdate`: the update of the step, not rebuilt yet, so that
+the ranks of a node can divide the work of rebuilding it.
+Tests: tests/test_methods.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+
+from rbd_ref._types import F32, Float32Array
+from rbd_ref.basis import Basis
+
+EMPTY = np.empty(0, dtype=F32)
+NONE: Mapping[int, Float32Array] = MappingProxyType({})
+
+
+class Objective(Protocol):
+    """The loss to be descended, as pure functions of weights, step and worker."""
+
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
+        """Loss and gradient on the worker's batch of a step."""
+
+    def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
+        """The loss on that batch, or on the batch of an offspring of the worker."""
+
+
+class State(Protocol):
+    """What a method holds between two steps: weights after t steps, and whatever else it needs to go on."""
+
+    @property
+    def theta(self) -> Float32Array:
+        """The weights."""
+
+    @property
+    def t(self) -> int:
+        """How many steps were taken."""
+
+    def with_theta(self, theta: Float32Array) -> Self:
+        """The same state with the weights in another place."""
+
+    def _asdict(self) -> dict[str, Any]:
+        """Fields by name, as every NamedTuple has them: arrays and integers, for checkpoints."""
+
+
+S = TypeVar("S", bound=State)
+S_co = TypeVar("S_co", bound=State, covariant=True)
+
+
+class Proposal(NamedTuple):
+    """What a worker found: its loss, and the payload it sends. Its gradient and its update stay local."""
+
+    loss: float
+    payload: Float32Array
+    gradient: Float32Array = EMPTY
+    update: Float32Array = EMPTY
+
+
+class PendingUpdate(Protocol):
+    """The update u = ((u_0 + u_1) + u_2) + ... of a step before anyone has rebuilt it."""
+
+    @property
+    def D(self) -> int:
+        """Its number of elements."""
+
+    @property
+    def terms(self) -> int:
+        """How many u_j there are."""
+
+    def term(self, j: int) -> Float32Array:
+        """u_j."""
+
+    def part(self, j: int, k: int, n: int) -> tuple[int, Float32Array]:
+        """Part k of n of u_j: its first element and its values; the same elements for every j."""
+
+
+def sum_rows(rows: Any) -> Float32Array:
+    """The sum of vectors, from the first on, in float32."""
+    total: Float32Array = reduce(lambda before, row: before + row, rows)
+    return total
+
+
+def sum_updates(pending: PendingUpdate) -> Float32Array:
+    """u, by this process alone."""
+    return sum_rows(pending.term(j) for j in range(pending.terms))
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """A pending update along bases: u_j = sum_i a_ji phi_ji in the basis of `step` and worker j.
+
+    Updates that this process has computed already (`local_updates`, by j) are not rebuilt.
+    """
+
+    basis: Basis
+    step: int
+    coefficients: tuple[Float32Array, ...]
+    local_updates: Mapping[int, Float32Array] = field(default_factory=dict)
+
+    @property
+    def D(self) -> int:
+        """Number of parameters."""
+        return self.basis.plan.D
+
+    @property
+    def terms(self) -> int:
+        """Number of bases."""
+        return len(self.coefficients)
+
+    def term(self, j: int) -> Float32Array:
+        """The update of basis j."""
+        if j in self.local_updates:
+            return self.local_updates[j]
+        return self.basis.reconstruct(self.coefficients[j], self.step, j)
+
+    def part(self, j: int, k: int, n: int) -> tuple[int, Float32Array]:
+        """Part k of n of it."""
+        return self.basis.reconstruct_part(self.coefficients[j], self.step, j, k, n)
+
+
+@dataclass(frozen=True, eq=False)
+class GradientSum:
+    """A pending update that was sent whole: u_j is the gradient of worker j."""
+
+    gradients: Float32Array
+
+    @property
+    def D(self) -> int:
+        """Number of parameters."""
+        return int(self.gradients.shape[1])
+
+    @property
+    def terms(self) -> int:
+        """Number of workers."""
+        return len(self.gradients)
+
+    def term(self, j: int) -> Float32Array:
+        """The gradient of worker j."""
+        row: Float32Array = self.gradients[j]
+        return row
+
+    def part(self, j: int, k: int, n: int) -> tuple[int, Float32Array]:
+        """Part k of n of it."""
+        first = self.D * k // n
+        last = self.D * (k + 1) // n
+        return first, self.gradients[j, first:last]
+
+
+class Method(Protocol[S]):
+    """A method as pure functions over its state S."""
+
+    @property
+    def name(self) -> str:
+        """As in METHODS."""
+
+    @property
+    def payload_size(self) -> int:
+        """How many floats a worker sends at each step."""
+
+    @property
+    def replayable(self) -> bool:
+        """Whether payloads are few enough to be journaled."""
+
+    @property
+    def state_type(self) -> type[S]:
+        """The class of its states."""
+
+    def init_state(self, theta: Float32Array, t: int) -> S:
+        """The state that starts from these weights after t steps."""
+
+    def propose(self, objective: Objective, state: S, worker: int) -> Proposal:
+        """Local: what one worker finds at the state."""
+
+    def collect(
+        self, state: S, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
+    ) -> tuple[S, PendingUpdate]:
+        """Global: what follows from the payloads (workers, payload_size): the state, but for its weights, and u."""
+
+    def apply_update(self, state: S, u: Float32Array) -> S:
+        """Global: the state after the step, once u is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replica(Generic[S_co]):
+    """A method and its state: all that a replica holds between two steps.
+
+    Covariant, so that whoever trains can hold a `Replica[State]` without knowing which method it is: method and state
+    only ever come together, and so always fit.
+    """
+
+    method: Method[S_co]
+    state: S_co
+
+    @property
+    def theta(self) -> Float32Array:
+        """The weights."""
+        return self.state.theta
+
+    @property
+    def t(self) -> int:
+        """How many steps were taken."""
+        return self.state.t
+
+    def propose(self, objective: Objective, worker: int) -> Proposal:
+        """What one worker finds."""
+        return self.method.propose(objective, self.state, worker)
+
+    def collect(
+        self, payloads: Float32Array, local_updates: Mapping[int, Float32Array] = NONE
+    ) -> tuple[Replica[S_co], PendingUpdate]:
+        """The replica with all payloads taken in, and the update that it waits for."""
+        state, pending = self.method.collect(self.state, payloads, local_updates)
+        return Replica(self.method, state), pending
+
+    def apply_update(self, u: Float32Array) -> Replica[S_co]:
+        """The replica after the step."""
+        return Replica(self.method, self.method.apply_update(self.state, u))
+
+    def step(self, payloads: Float32Array, local_updates: Mapping[int, Float32Array] = NONE) -> Replica[S_co]:
+        """A whole step by this process alone: collect, rebuild, apply."""
+        waiting, pending = self.collect(payloads, local_updates)
+        return waiting.apply_update(sum_updates(pending))
+
+    def with_theta(self, theta: Float32Array) -> Replica[S_co]:
+        """The replica with its weights in another place."""
+        return Replica(self.method, self.state.with_theta(theta))

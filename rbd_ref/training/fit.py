@@ -1,0 +1,234 @@
+"""Training from Python: `fit` runs a configuration from its first step to its last, alone or on many ranks.
+
+The command `python -m rbd_ref.train` is a thin layer over `run_job`: flags become a `Job`, signals a `StopRequest`.
+Tests: tests/test_fit.py, tests/test_train.py, tests/test_mpi.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rbd_ref._types import Float32Array
+from rbd_ref.data.errors import DataError
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import folder as folders
+from rbd_ref.runs.config import Config
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.communicator import Options, World, agree, find_world
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.history import History
+from rbd_ref.training.logbook import Console, Logbook, stderr
+from rbd_ref.training.problem import Problem
+from rbd_ref.training.resume import resume
+from rbd_ref.training.trainer import Callback, Log, NullLog, Stopped, StopRequest, Trainer
+
+PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there
+EXPECTED = (RunError, DataError, ValueError, TypeError, OSError)  # a user's mistakes, and the machine's
+
+
+@dataclass
+class Job:
+    """All that a run is told."""
+
+    config: Config
+    problem: Problem | None = None
+    out: str = ""
+    resume: bool = False
+    callbacks: Sequence[Callback] = ()
+    quiet: bool = False
+    verbose: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended.
+
+    history  losses and figures as plain arrays; of rank 0, on others the figures of evaluations are missing
+    theta    the weights
+    config   the configuration with all defaults filled in
+    values   final figures by name: accuracies, seconds, bytes_per_step, ...
+    steps    how many steps there were to take; `step` is how many were taken
+    out      the run's folder, None where none was written
+    stopped  why the run stopped before its end: 0 if it did not, a signal's number, or `trainer.CALLBACK`
+    """
+
+    history: History
+    theta: Float32Array
+    config: Config
+    values: dict[str, Any]
+    steps: int
+    out: Path | None
+    stopped: int = 0
+
+    @property
+    def step(self) -> int:
+        """How many steps were taken."""
+        return len(self.history.losses)
+
+    @property
+    def sha256(self) -> str:
+        """Of the little-endian bytes of theta."""
+        return folders.sha256(self.theta)
+
+
+def fit(
+    config: Config,
+    problem: Problem | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    world: World | None = None,
+) -> Result:
+    """Train a network, or a problem of your own, along random directions.
+
+        theta <- theta - eta sum_i a_i phi_i,   a_i = <phi_i, g> / |phi_i|^2,   phi re-drawn at every step
+
+    Args:
+        config: the settings that you care about; the others have the defaults of `python -m rbd_ref.train`.
+        problem: anything with `D`, `initial(seed)` and `loss_and_gradient(theta, step, worker)`; without one, the
+            network and the data set that the configuration names.
+        out: a folder for the run's journal, metrics and checkpoints; without one nothing is written.
+        resume: go on with the run in `out`, to the same bits.
+        callbacks: functions of a `StepRecord` (t, loss, theta, payloads, ...), called after every step on every rank;
+            one that returns something true stops the run after the step that follows, which all ranks take together.
+        world: the processes that train together; by default those of an MPI launcher, or this one alone.
+
+    Returns:
+        a `Result` with `history`, `theta` and `sha256`.
+
+    Raises:
+        rbd_ref.RunError: a wrong setting, a folder that holds a run, a loss that is not finite: in one sentence.
+
+    >>> import rbd_ref
+    >>> result = rbd_ref.fit(rbd_ref.Config(data="digits", dims=50, family="srht", steps=20))
+    >>> result.history.loss.shape, result.theta.shape
+    ((20,), (9610,))
+    >>> bool(result.history.loss[-1] < result.history.loss[0])
+    True
+
+    References: Gressmann, Eaton-Rosen, Luschi, Improving neural network training in low dimensional random bases,
+    NeurIPS 2020.
+    """
+    job = Job(config, problem, str(out or ""), resume, callbacks)
+    found = world or _own_world()
+    return found.lifecycle.abort_on_error(lambda: run_job(job, found))
+
+
+@cache
+def _own_world() -> World:
+    """The processes that were started together, which part when Python ends."""
+    world = find_world()
+    atexit.register(world.lifecycle.close)
+    return world
+
+
+def run_job(job: Job, world: World) -> Result:
+    """From the settings to the end of the run, or to where it was asked to stop."""
+    experiment, replica, log = _set_up(job, world)
+    values: dict[str, Any] = {}
+    stopped = 0
+    try:
+        replica = Trainer(experiment, world, log, job.callbacks, job.stop).train(replica)
+        values = log.finish(replica)
+    except Stopped as stop:
+        stopped, replica = stop.reason, stop.replica
+    finally:
+        log.close()
+    out = Path(job.out) if job.out else None
+    return Result(log.history, replica.theta.copy(), experiment.config, values, experiment.steps, out, stopped)
+
+
+def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
+    """Experiment, first replica and log, on all ranks; what is wrong is said before anything is written."""
+    communicator, node = world.communicator, world.node
+    experiment = agree(communicator, lambda: _prepare(job, world), *EXPECTED)
+    c = experiment.config
+    cooperate = c.reconstruct == "node"
+    world.lifecycle.configure(Options(max(c.timeout, PATIENCE), cooperate))
+    agree(communicator, lambda: _check_same(world, c), *EXPECTED)
+    agree(communicator, lambda: node.first_on_each_node(experiment.problem.prepare), *EXPECTED)
+    if communicator.size > 1:
+        agree(communicator, lambda: node.first_on_each_node(experiment.rehearse), *EXPECTED)
+    started = agree(communicator, lambda: _begin(job, experiment, world) if communicator.rank == 0 else None, *EXPECTED)
+    job.out = communicator.broadcast(job.out)
+    world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
+    state = communicator.broadcast(started[0].state if started else None)
+    assert state is not None
+    return experiment, experiment.schedule.resume(state), started[1] if started else NullLog()
+
+
+def _prepare(job: Job, world: World) -> Experiment:
+    """The experiment of a new run, or of one to go on with."""
+    experiment = Experiment(job.config, job.problem, world.communicator.size)
+    c = experiment.config
+    if c.on_divergence == "resync" and not job.out:
+        raise ValueError("on_divergence is resync and there is no journal to go by, expected a folder: give out=")
+    if job.resume:
+        _check_resumed(job, c)
+    experiment.use_threads(world.node.threads)
+    return experiment
+
+
+def _check_resumed(job: Job, config: Config) -> None:
+    """Refuse to go on with a run of another configuration."""
+    if not job.out:
+        raise RunError("--resume has no folder, expected --out DIR with that of the run")
+    before = Run(Path(job.out)).config()
+    if config.digest == before.digest:
+        return
+    changed = [
+        item.name
+        for item in fields(Config)
+        if item.metadata["bits"] and getattr(config, item.name) != getattr(before, item.name)
+    ]
+    raise RunError(
+        f"{job.out} is a run of another configuration: {', '.join(changed)} would change, expected the same: "
+        "leave the flag out, or start a new run in another folder"
+    )
+
+
+def _check_same(world: World, config: Config) -> None:
+    """Refuse ranks that would train something else."""
+    if config.digest != world.communicator.broadcast(config.digest):
+        raise RunError(
+            f"rank {world.communicator.rank} has another configuration than rank 0: give all ranks the same flags"
+        )
+
+
+def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook]:
+    """On rank 0, the replica to start from and the log, of a new run or of one to go on with."""
+    console = Console(experiment, job.quiet, job.verbose, world.lifecycle.terminal)
+    if not job.out:
+        return experiment.start(), Logbook(experiment, world, console, None)
+    if not job.resume:
+        run = folders.create(Path(job.out), experiment.config)
+        job.out = str(run.folder.absolute())
+        return experiment.start(), Logbook(experiment, world, console, run)
+    run = Run(Path(job.out))
+    job.out = str(run.folder.absolute())
+    if not folders.begun(run):
+        run.journal.unlink(missing_ok=True)
+        return experiment.start(), Logbook(experiment, world, console, run)
+    return _go_on(job, experiment, world, console, run)
+
+
+def _go_on(
+    job: Job, experiment: Experiment, world: World, console: Console, run: Run
+) -> tuple[Replica[State], Logbook]:
+    """The replica after the last whole record of a run's journal, and the log from there on."""
+    resumed = resume(experiment, run)
+    for text in [*resumed.warnings, f"{run.folder} goes on after step {resumed.replica.t} of {experiment.steps}"]:
+        if job.verbose and not job.quiet:
+            stderr(text)
+    folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))
+    folders.cut_metrics(run, resumed.replica.t)
+    return resumed.replica, Logbook(experiment, world, console, run, resumed)

@@ -1,0 +1,43 @@
+"""What a run has to show: losses and figures, as plain arrays.
+
+Tests: tests/test_fit.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rbd_ref._types import Float64Array, Indices
+
+
+@dataclass
+class History:
+    """What a run has to show, as plain arrays.
+
+    loss          of each step, the mean over workers
+    evaluated_at  the number of steps before each evaluation
+    metrics       by name (`validation_accuracy`, ...), a figure for each evaluation
+    """
+
+    losses: list[float] = field(default_factory=list)
+    evaluations: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> Float64Array:
+        """The loss of each step."""
+        return np.array(self.losses, dtype=np.float64)
+
+    @property
+    def evaluated_at(self) -> Indices:
+        """The number of steps before each evaluation."""
+        return np.array(sorted(self.evaluations), dtype=np.int64)
+
+    @property
+    def metrics(self) -> dict[str, Float64Array]:
+        """The figures of all evaluations by name."""
+        rows = [self.evaluations[int(t)] for t in self.evaluated_at]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}

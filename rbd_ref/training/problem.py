@@ -1,0 +1,233 @@
+"""What is trained: the loss of an embedded network on a data set, or anything of a user's own.
+
+A problem of one's own is any object with
+
+    D                                            the number of parameters
+    initial(seed) -> theta                       float32 (D,), a function of the seed
+    loss_and_gradient(theta, step, worker)       a float and float32 (D,), a function of its arguments
+
+It trains with every method, exchange, journal and replay, as the embedded networks do. What it may have beside, and
+what stands in where it does not:
+
+    loss(theta, step, worker, offspring)         for nes; else the loss of `loss_and_gradient`
+    evaluate(theta) -> {name: number}            after each epoch and at the end; else nothing is evaluated
+    layers                                       sizes of each layer's tensors, for compartments; else one of D
+    steps_per_epoch                              else the whole run is one epoch
+
+Tests: tests/test_fit.py, tests/test_training.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from rbd_ref._check import vector
+from rbd_ref._types import TWO_32, Bytes, Float32Array
+from rbd_ref.backend import Backend
+from rbd_ref.data import datasets as data
+from rbd_ref.data.formats import CLASSES
+from rbd_ref.models import networks
+from rbd_ref.runs.config import Config, Layers
+from rbd_ref.spec.prng import fold_in, stream_key, threefry2x32
+
+CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
+PARTS = ("train", "validation", "test")
+
+
+class Problem(Protocol):
+    """The least that a problem of a user's own has."""
+
+    @property
+    def D(self) -> int:
+        """Number of parameters."""
+
+    def initial(self, seed: int) -> Float32Array:
+        """theta0."""
+
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
+        """Loss and gradient on the worker's batch of a step."""
+
+
+class TrainingProblem(Problem, Protocol):
+    """All that the trainer asks of a problem."""
+
+    @property
+    def layers(self) -> Layers:
+        """The sizes of each layer's tensors."""
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Steps of a pass over the data; None where there is no such thing."""
+
+    def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
+        """The loss on a batch, or on the batch of an offspring."""
+
+    def evaluate(self, theta: Float32Array) -> dict[str, float]:
+        """Named figures while training."""
+
+    def final(self, theta: Float32Array) -> dict[str, float]:
+        """Named figures at the end."""
+
+    def prepare(self) -> None:
+        """Have all data at hand."""
+
+
+class NetworkProblem:
+    """An embedded network on the batches of a data set, which is read when it is first needed."""
+
+    def __init__(self, config: Config, backend: Backend) -> None:
+        self.config = config
+        self.backend = backend
+        self.standard = data.STANDARDS[config.data]
+        self.network = networks.make(config.net, self.standard.shape, CLASSES)
+
+    @property
+    def D(self) -> int:
+        """Number of parameters."""
+        return self.network.D
+
+    @property
+    def layers(self) -> Layers:
+        """The sizes of each layer's tensors."""
+        return self.network.sizes
+
+    @cached_property
+    def steps_per_epoch(self) -> int:
+        """Batches that each worker takes in an epoch."""
+        images = self.standard.train - self.standard.test
+        return data.batches_of(images, self.config.workers, self.config.batch_size)
+
+    def initial(self, seed: int) -> Float32Array:
+        """theta0 of the network."""
+        return networks.initialise(self.network, seed)
+
+    @cached_property
+    def divided(self) -> data.Split:
+        """The data set with its validation images apart."""
+        c = self.config
+        return data.split(data.load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
+
+    def prepare(self) -> None:
+        """Read the data set, or download it."""
+        _ = self.divided
+
+    def batch(self, step: int, worker: int, offspring: int | None = None) -> tuple[Float32Array, Bytes]:
+        """The worker's batch of a step, or that of an offspring of the worker."""
+        c = self.config
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if offspring is not None:
+            number = self.offspring_batch(step, worker, offspring)
+        return data.training_batch(
+            self.divided, c.seed, epoch, worker, c.workers, number, c.batch_size, augment=c.augment
+        )
+
+    def offspring_batch(self, step: int, worker: int, offspring: int) -> int:
+        """(x0 n) >> 32 of the epoch's n batches, where (x0, x1) = threefry(k, (0, offspring)) and k is the stream
+        `offspring` folded with step and worker."""
+        key = fold_in(fold_in(stream_key(self.config.seed, "offspring"), step), worker)
+        word = int(threefry2x32(key, np.array([0, offspring], dtype=np.uint32))[0])
+        return word * self.steps_per_epoch // TWO_32
+
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
+        """By the backend's own means if it has `loss_and_gradient`, else by autograd."""
+        images, labels = self.batch(step, worker)
+        return networks.gradient_of(self.backend)(self.network, theta, images, labels.astype(np.int64))
+
+    def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
+        """The loss on that batch, or on the batch of an offspring."""
+        return networks.loss(self.network, theta, *self.batch(step, worker, offspring))
+
+    @cached_property
+    def calibration(self) -> Float32Array:
+        """The first training images, for batch norm."""
+        return self.part("train")[0][:CALIBRATION]
+
+    def part(self, name: str) -> tuple[Float32Array, Bytes]:
+        """The images and labels of one of PARTS, not augmented."""
+        dataset = self.divided.dataset
+        if name == "test":
+            return data.network_input(dataset.name, dataset.test_images), dataset.test_labels
+        chosen = self.divided.train if name == "train" else self.divided.validation
+        return data.network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
+
+    def score(self, theta: Float32Array, name: str) -> tuple[float, float]:
+        """Accuracy and loss on a part of the data."""
+        images, labels = self.part(name)
+        calibration = self.calibration if self.network.has_batch_norm else None
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = networks.logits(self.network, theta, images, calibration)
+        return _scores(logits, labels)
+
+    def evaluate(self, theta: Float32Array) -> dict[str, float]:
+        """Accuracy and loss on the validation set."""
+        accuracy, loss = self.score(theta, "validation")
+        return {"validation_accuracy": accuracy, "validation_loss": loss}
+
+    def final(self, theta: Float32Array) -> dict[str, float]:
+        """The accuracy on each part of the data."""
+        return {f"{name}_accuracy": self.score(theta, name)[0] for name in PARTS}
+
+
+def _scores(logits: Float32Array, labels: Bytes) -> tuple[float, float]:
+    """Accuracy and loss of logits; the loss is infinite where they are too large."""
+    accuracy = float(np.mean(np.argmax(logits, axis=1) == labels))
+    if not np.isfinite(logits).all():
+        return accuracy, float("inf")
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    loss = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+    return accuracy, float(np.mean(loss))
+
+
+class OwnProblem:
+    """A problem of a user's own, with stand-ins for what it lacks."""
+
+    def __init__(self, problem: Problem) -> None:
+        missing = [name for name in ("D", "initial", "loss_and_gradient") if not hasattr(problem, name)]
+        if missing:
+            raise TypeError(
+                f"problem is a {type(problem).__name__} without {', '.join(missing)}, expected an object with D, "
+                "initial(seed) and loss_and_gradient(theta, step, worker): add what is missing"
+            )
+        self.problem = problem
+        self.D = int(problem.D)
+        self.layers: Layers = tuple(map(tuple, getattr(problem, "layers", ((self.D,),))))
+        self.steps_per_epoch: int | None = getattr(problem, "steps_per_epoch", None)
+        if sum(map(sum, self.layers)) != self.D:
+            raise ValueError(f"the layers of the problem have {sum(map(sum, self.layers))} parameters, D is {self.D}")
+
+    def describe(self, seed: int) -> str:
+        """What tells this problem from another: its name, D, and the sha256 of theta0."""
+        digest = hashlib.sha256(self.initial(seed).tobytes()).hexdigest()
+        return f"{type(self.problem).__name__}, D = {self.D}, theta0 {digest[:16]}"
+
+    def initial(self, seed: int) -> Float32Array:
+        """theta0, a copy that nobody else writes to."""
+        return vector("initial(seed)", self.problem.initial(seed), self.D).copy()
+
+    def prepare(self) -> None:
+        """Nothing is known to prepare."""
+
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
+        """The problem's own."""
+        loss, g = self.problem.loss_and_gradient(theta, step, worker)
+        return float(loss), vector("the gradient", g, self.D)
+
+    def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
+        """The problem's own, or that which comes with the gradient."""
+        if hasattr(self.problem, "loss"):
+            return float(self.problem.loss(theta, step, worker, offspring))
+        return self.loss_and_gradient(theta, step, worker)[0]
+
+    def evaluate(self, theta: Float32Array) -> dict[str, float]:
+        """The problem's own figures, if it has some."""
+        if not hasattr(self.problem, "evaluate"):
+            return {}
+        return {str(name): float(value) for name, value in self.problem.evaluate(theta).items()}
+
+    def final(self, theta: Float32Array) -> dict[str, float]:
+        """The same at the end."""
+        return self.evaluate(theta)

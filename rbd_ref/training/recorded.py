@@ -1,0 +1,146 @@
+"""A run that was written down: its configuration, its history, and its weights at any step, from what was sent.
+
+The weights of step t are theta0, or the last checkpoint before, and the journal's records up to t: no data is needed,
+but where steps were taken by SGD, whose gradients are not kept and are computed again.
+Tests: tests/test_fit.py, tests/test_replay.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rbd_ref._types import Float32Array
+from rbd_ref.methods.base import Replica, State
+from rbd_ref.runs import folder as folders
+from rbd_ref.runs.config import Config
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.folder import Run
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.history import History
+from rbd_ref.training.problem import Problem
+from rbd_ref.training.resume import newest, repeat, torn_record
+
+Warn = Callable[[str], object]
+
+
+def open_run(folder: str | Path, problem: Problem | None = None, **changes: Any) -> RecordedRun:
+    """Read a run.
+
+    Args:
+        folder: as given to `fit` as `out`, or to `python -m rbd_ref.train` as `--out`.
+        problem: the problem of the run, where it was one of its author's own; only for weights, not for history.
+        changes: settings that do not change the weights, such as `data_dir`.
+
+    Returns:
+        a `RecordedRun` with `config`, `history`, `result` and `theta(step)`.
+
+    >>> import rbd_ref, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> fitted = rbd_ref.fit(rbd_ref.Config(data="digits", dims=50, family="srht", steps=5), out=folder)
+    >>> run = rbd_ref.open_run(folder)
+    >>> run.steps, bool((run.theta(5) == fitted.theta).all())
+    (5, True)
+    """
+    return RecordedRun(Run(Path(folder)), problem, **changes)
+
+
+class RecordedRun:
+    """A run's folder, read. What was torn or damaged and passed over is handed to `warn`, sentence by sentence."""
+
+    def __init__(
+        self, run: Run, problem: Problem | None = None, warn: Warn = lambda text: None, **changes: Any
+    ) -> None:
+        self.run = run
+        self.problem = problem
+        self.warn = warn
+        self.config: Config = run.config(**changes)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What the run was an experiment of."""
+        return Experiment(self.config, self.problem)
+
+    @cached_property
+    def history(self) -> History:
+        """Losses from the journal, figures from the metrics."""
+        journal = folders.journal_of(self.run, self.config)
+        history = History([float(record.losses.mean()) for record in journal.records()])
+        for values, _ in folders.metrics(self.run.metrics):
+            if values["kind"] == "evaluation":
+                history.evaluations[values["step"]] = folders.figures(values)
+        return history
+
+    @property
+    def steps(self) -> int:
+        """How many steps were journaled."""
+        return len(self.history.losses)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The final figures, if the run has ended."""
+        return self.run.result()
+
+    def theta(self, step: int | None = None) -> Float32Array:
+        """The weights after `step` steps (0: as they were at the start), or at the end of the journal."""
+        return self.replica(self.steps if step is None else step).theta
+
+    def replica(self, step: int) -> Replica[State]:
+        """The replica after `step` steps, from the last whole checkpoint before or from theta0."""
+        if step < 0:
+            raise RunError(f"--step is {step}, expected a number of steps from 0 up")
+        first, warnings = newest(self.experiment, self.run, step)
+        for text in warnings:
+            self.warn(text)
+        for replica in self._from(first):
+            if replica.t == step:
+                return replica
+        raise RunError(f"{self.run.folder} has {replica.t} steps, expected {step} at least: choose an earlier --step")
+
+    def _from(self, replica: Replica[State]) -> Iterator[Replica[State]]:
+        """The replica, and those after each later step that the journal holds."""
+        journal = folders.journal_of(self.run, self.config)
+        yield replica
+        yield from repeat(self.experiment, replica, journal.records())
+        for text in torn_record(self.run, journal):
+            self.warn(text)
+
+    def verify(self) -> str:
+        """Repeat the whole run from theta0; every checkpoint's file and every hash written down has to agree."""
+        hashes = self._hashes()
+        compared = 0
+        for replica in self._from(self.experiment.start()):
+            expected = hashes.pop(replica.t, set())
+            self._compare(replica, expected)
+            compared += len(expected)
+        if hashes:
+            raise RunError(
+                f"{self.run.folder} has checkpoints at steps {sorted(hashes)}, expected none after step {replica.t}, "
+                "where its journal ends: restore journal.rbd"
+            )
+        return f"{self.run.folder}: {replica.t} steps repeated, all {compared} hashes agree"
+
+    def _hashes(self) -> dict[int, set[str]]:
+        """The sha256 of theta that the run holds, by step: in its metrics, at its end, and of its checkpoints."""
+        hashes: dict[int, set[str]] = {}
+        for values, _ in folders.metrics(self.run.metrics):
+            if values["kind"] == "checkpoint":
+                hashes.setdefault(values["step"], set()).add(values["sha256"])
+        if result := self.result:
+            hashes.setdefault(result["step"], set()).add(result["sha256"])
+        for path in self.run.checkpoints:
+            state = folders.load_checkpoint(path, self.config.digest)
+            hashes.setdefault(state.t, set()).add(folders.sha256(state.theta))
+        return hashes
+
+    def _compare(self, replica: Replica[State], expected: set[str]) -> None:
+        """Refuse a hash that is not that of the repeated weights."""
+        found = folders.sha256(replica.theta) if expected else ""
+        if expected - {found}:
+            raise RunError(
+                f"{self.run.folder} does not agree with its journal at step {replica.t}: theta has sha256 "
+                f"{', '.join(sorted(expected))} in the run and {found} when repeated: "
+                "one of its files was changed, or the run was made by another version"
+            )
