@@ -17,6 +17,10 @@ from rbd_ref._types import Float32Array
 BLOCK = 2**16  # numbers that are looked at together, so that a check takes little memory
 
 
+class NotFiniteError(ValueError):
+    """Numbers that overflowed or were none: what a learning rate that is too high ends in."""
+
+
 def integer(name: str, value: Any, low: int, high: int) -> int:
     """`value` as an int with low <= value < high."""
     if isinstance(value, (bool, np.bool_)):
@@ -71,7 +75,7 @@ def finite(name: str, array: Float32Array) -> None:
     else:
         return
     bad = np.flatnonzero(~np.isfinite(array))
-    raise ValueError(
+    raise NotFiniteError(
         f"{name} has {bad.size} value(s) not finite in float32, the first {array[bad[0]]} at index {bad[0]}, "
         "expected finite numbers only: lower the learning rate or look for an overflow"
     )

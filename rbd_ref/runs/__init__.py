@@ -1,4 +1,10 @@
-"""What a run is given and what it leaves: configuration, presets, the journal, the folder.
+"""What a run is told, and what it leaves: configurations, presets, and the folder with its journal.
 
-Tests: tests/test_runs.py, tests/test_config.py, tests/test_journal.py, tests/test_presets.py.
+    config     every setting with its default and its help, once
+    presets    the cells of the paper's tables by name
+    folder     the files of a run's folder, and the one reader of them
+    journal    what all workers sent at each step, appended and checksummed
+    files      files that are there whole or not at all, and faults of a disk as one sentence
+
+May import: data, methods, models, spec.
 """

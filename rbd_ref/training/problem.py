@@ -26,12 +26,13 @@ from typing import Protocol
 import numpy as np
 
 from rbd_ref._check import vector
-from rbd_ref._types import TWO_32, Bytes, Float32Array
+from rbd_ref._types import F32, TWO_32, Bytes, Float32Array
 from rbd_ref.backend import Backend
 from rbd_ref.data import datasets as data
 from rbd_ref.data.formats import CLASSES
 from rbd_ref.models import networks
 from rbd_ref.runs.config import Config, Layers
+from rbd_ref.runs.files import RunError
 from rbd_ref.spec.prng import fold_in, stream_key, threefry2x32
 
 CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
@@ -213,8 +214,15 @@ class OwnProblem:
 
     def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
         """The problem's own."""
-        loss, g = self.problem.loss_and_gradient(theta, step, worker)
-        return float(loss), vector("the gradient", g, self.D)
+        loss, found = self.problem.loss_and_gradient(theta, step, worker)
+        g = np.asarray(found)
+        if g.shape != (self.D,) or not np.issubdtype(g.dtype, np.floating):
+            raise RunError(
+                f"the gradient of step {step} and worker {worker} is {g.dtype} of shape {g.shape}, expected floats of "
+                f"shape ({self.D},): convert it, or correct D"
+            )
+        with np.errstate(over="ignore"):
+            return float(loss), g.astype(F32, copy=False)
 
     def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
         """The problem's own, or that which comes with the gradient."""

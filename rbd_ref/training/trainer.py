@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rbd_ref._check import NotFiniteError
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.methods.base import Proposal, Replica, State
 from rbd_ref.runs.files import SharedError
@@ -217,7 +218,7 @@ class Trainer:
         """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
         try:
             return replica.propose(self.experiment.problem, worker)
-        except ValueError:
+        except NotFiniteError:
             return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
 
     def allgather(self, replica: Replica[State], proposals: Mapping[int, Proposal]) -> tuple[Float32Array, int]:
@@ -249,7 +250,7 @@ class Trainer:
         try:
             waiting, pending = before.collect(rows[:, :-1], local_updates)
             after = waiting.apply_update(self.world.node.sum_updates(pending))
-        except ValueError as error:
+        except NotFiniteError as error:
             raise self.diverged(before.t, str(error).split(", expected")[0]) from error
         return after.with_theta(self.world.node.share_memory(after.theta))
 
