@@ -8,6 +8,7 @@ Tests: tests/test_progress.py.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import Any
@@ -17,20 +18,30 @@ from tqdm import tqdm
 SMOOTHING = 0.05  # of the time left: slow enough for a run that pauses to evaluate, fast enough to forget compilation
 
 
+def _size() -> dict[str, Any]:
+    """How large the terminal is, as tqdm takes it: asked again and again, or where nobody knows that of COLUMNS, or 80.
+
+    Nobody knows it at the other end of a pipe, as under mpirun, nor where a terminal says 0, as in some containers;
+    there tqdm would draw nothing.
+    """
+    try:
+        known = min(os.get_terminal_size(sys.stderr.fileno())) > 0
+    except (OSError, ValueError):
+        known = False
+    return {"dynamic_ncols": True} if known else {"ncols": shutil.get_terminal_size().columns - 1, "nrows": 24}
+
+
 def bar(label: str, total: int, shown: bool | None = None, initial: int = 0, **style: Any) -> tqdm[Any]:
     """A bar of `total` steps on stderr, `initial` of them done before; `style` goes to tqdm.
 
-    `shown`: always, never, or (None) if stderr is a terminal. Where it is shown through a pipe, as under mpirun, the
-    width of the terminal at its other end is unknown: that of COLUMNS is taken, or 80.
+    `shown`: always, never, or (None) if stderr is a terminal.
     """
-    terminal = sys.stderr.isatty()
     return tqdm(
         desc=label,
         total=total,
         initial=initial,
-        disable=not (terminal if shown is None else shown),
-        dynamic_ncols=terminal,
-        ncols=None if terminal else shutil.get_terminal_size().columns - 1,
+        disable=not (sys.stderr.isatty() if shown is None else shown),
         smoothing=SMOOTHING,
+        **_size(),
         **style,
     )

@@ -35,9 +35,9 @@ def screen(text: str, columns: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def resize(handle: int, columns: int) -> None:
+def resize(handle: int, columns: int, rows: int = 24) -> None:
     """Make a pseudo-terminal so many columns wide."""
-    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 @contextmanager
@@ -133,6 +133,17 @@ def test_a_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     text = on_terminal(100, monkeypatch, lambda: worked(initial=240))
     assert "  80%|" in text.split("\r")[1]
     assert " 79%|" not in text
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(0, 0), (80, 0), (0, 24)])
+def test_a_terminal_that_does_not_know_its_size(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        resize(sys.stderr.fileno(), columns, rows)
+        worked()
+
+    monkeypatch.setenv("COLUMNS", "70")
+    line, _ = screen(on_terminal(100, monkeypatch, work), 70)
+    assert line.startswith("cnn cifar-10 rbd: 100%|█")
 
 
 def test_a_terminal_that_is_made_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
