@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from rbd_ref._progress import bar
+from tools import run_python
 
 
 def screen(text: str, columns: int) -> list[str]:
@@ -126,6 +127,19 @@ def test_a_pipe_to_a_terminal_elsewhere(columns: int | None, monkeypatch: pytest
     text = on_pipe(monkeypatch, lambda: worked(shown=True))
     line, _ = screen(text, (columns or 80) - 1)
     assert len(line) >= (columns or 80) - 3
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_no_thread(shown: bool) -> None:
+    """In a process of its own, as a thread that was started by another bar stays."""
+    code = f"""if True:
+        import threading
+        from rbd_ref._progress import bar
+        with bar("x", 10, {shown}) as steps:
+            steps.update(10)
+            print(threading.active_count())
+    """
+    assert run_python("-c", code).stdout == "1\n"
 
 
 def test_a_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
