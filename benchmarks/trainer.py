@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from speed import BATCH, keep, machine
 
-from rbd_ref.data import datasets as data
+from rbd_ref.data import batches, datasets
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.models import networks
 from rbd_ref.runs import config
@@ -77,20 +77,22 @@ class TimedLogbook(Logbook):
     checkpoint = timed("checkpoint", Logbook.checkpoint)
 
 
-def noise() -> data.Dataset:
+def noise() -> datasets.Dataset:
     """Images and labels."""
-    standard, generator = data.STANDARDS["mnist"], np.random.default_rng(0)
+    standard, generator = datasets.STANDARDS["mnist"], np.random.default_rng(0)
     counts = standard.train // PART, standard.test // PART
     images = [generator.integers(0, 256, (n, *standard.shape), np.uint8) for n in counts]
     labels = [generator.integers(0, 10, n, np.uint8) for n in counts]
-    return data.Dataset("mnist", images[0], labels[0], images[1], labels[1])
+    return datasets.Dataset("mnist", images[0], labels[0], images[1], labels[1])
 
 
-def epoch(family: str, dataset: data.Dataset) -> dict[str, float]:
+def epoch(family: str, dataset: datasets.Dataset) -> dict[str, float]:
     """Milliseconds a step of every part, over an epoch."""
-    divided = data.split(dataset, 0)
+    divided = batches.split(dataset, 0)
     settings = {"data": "mnist", "net": "fc", "family": family, "dims": 250, "lr": 1e-3, "seed": 0}
-    replica = Replica(config.make(settings | {"steps": data.batches(divided, 1, BATCH), "batch_size": BATCH}, 1))
+    replica = Replica(
+        config.make(settings | {"steps": batches.batches_of(len(divided.train), 1, BATCH), "batch_size": BATCH}, 1)
+    )
     replica.basis.backend = TimedBackend()
     replica.problem = TimedProblem(replica.config, replica.network, divided, replica.basis.backend)
     for t in range(WARM_UP):

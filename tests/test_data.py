@@ -3,6 +3,7 @@ batches and the augmentation, against their specification word by word."""
 
 from __future__ import annotations
 
+import doctest
 import gzip
 import hashlib
 import http.server
@@ -24,9 +25,11 @@ from hypothesis import strategies as st
 from tqdm import tqdm
 
 from rbd_ref import prng
-from rbd_ref.data import augmentation, downloads, formats
-from rbd_ref.data import datasets as data
-from rbd_ref.data.datasets import DataError, Dataset, Split
+from rbd_ref.data import batches, datasets, downloads, formats
+from rbd_ref.data.augmentation import augmented, network_input
+from rbd_ref.data.batches import BatchAddress, Split, order
+from rbd_ref.data.datasets import Dataset, load
+from rbd_ref.data.errors import DataError
 from strategies import seeds
 from test_progress import on_pipe, on_terminal, screen
 from tools import ROOT, bits, run_python
@@ -51,10 +54,10 @@ def small(name: str) -> Dataset:
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Small data sets under the known names, and no folder or server but those of the test."""
     for name, shape in SHAPES.items():
-        standard = data.Standard(TRAIN, TEST, shape, data.fingerprint(small(name)))
-        monkeypatch.setitem(data.STANDARDS, name, standard)
+        standard = datasets.Standard(TRAIN, TEST, shape, datasets.fingerprint(small(name)))
+        monkeypatch.setitem(datasets.STANDARDS, name, standard)
         monkeypatch.setitem(downloads.MIRRORS, name, ("http://127.0.0.1:9",))
-    monkeypatch.setattr(data, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(datasets, "DEBIAN", tmp_path / "debian")
     monkeypatch.setattr(downloads, "PAUSE", 0.001)
     monkeypatch.setenv("RBD_REF_DATA", str(tmp_path / "cache"))
     monkeypatch.delenv("RBD_REF_MIRROR", raising=False)
@@ -173,17 +176,17 @@ def refused(call: Callable[[], object], *words: str) -> str:
 
 
 def test_digits_files_are_those_of_their_text() -> None:
-    text = (data.EMBEDDED / "digits.txt").read_text()
+    text = (datasets.EMBEDDED / "digits.txt").read_text()
     sums = [line.split() for line in text.split("sha256\n")[1].splitlines()]
     assert len(sums) == 2
     for sha256, name in sums:
-        assert hashlib.sha256((data.EMBEDDED / name).read_bytes()).hexdigest() == sha256
+        assert hashlib.sha256((datasets.EMBEDDED / name).read_bytes()).hexdigest() == sha256
     assert "CC BY 4.0" in text
     assert "E. Alpaydin, C. Kaynak" in text
 
 
 def test_digits() -> None:
-    digits = data.load("digits", download=False)
+    digits = load("digits", download=False)
     assert digits.train_images.shape == (1500, 8, 8, 1)
     assert digits.test_images.shape == (297, 8, 8, 1)
     assert (digits.input_shape, digits.classes) == ((8, 8, 1), 10)
@@ -193,7 +196,7 @@ def test_digits() -> None:
     assert np.bincount(digits.test_labels).tolist() == [27, 31, 27, 30, 33, 30, 30, 30, 28, 31]
     assert (int(digits.train_images.min()), int(digits.train_images.max())) == (0, 16)
     assert digits.train_images[0, 0, :, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
-    inputs = data.network_input("digits", digits.train_images)
+    inputs = network_input("digits", digits.train_images)
     assert (inputs.dtype, float(inputs.max())) == (np.float32, 1.0)
 
 
@@ -215,7 +218,7 @@ def test_idx(tmp_path: Path, name: str, pack: Callable[[dict], dict], dotted: bo
         contents = {key.replace("-idx", ".idx"): value for key, value in contents.items()}
     write(tmp_path / name, contents)
     for folder in (tmp_path, tmp_path / name, str(tmp_path)):
-        loaded = data.load(name, folder, download=False)
+        loaded = load(name, folder, download=False)
         assert same(loaded, small(name))
         assert loaded.input_shape == (28, 28, 1)
         assert not any(array.flags.writeable for array in loaded.arrays)
@@ -228,33 +231,33 @@ FORMATS = {"bin": binary_contents, "py": python_contents}
 @pytest.mark.parametrize("below", ["", "cifar-10", "cifar-10/cifar-10-batches-{}", "cifar-10-batches-{}"])
 def test_cifar_batches(tmp_path: Path, kind: str, below: str) -> None:
     write(tmp_path / below.format(kind), FORMATS[kind](small("cifar-10")))
-    loaded = data.load("cifar-10", tmp_path, download=False)
+    loaded = load("cifar-10", tmp_path, download=False)
     assert same(loaded, small("cifar-10"))
     assert loaded.input_shape == (32, 32, 3)
 
 
 def test_cifar_python_batches_in_the_other_order_of_memory(tmp_path: Path) -> None:
     write(tmp_path, python_contents(small("cifar-10"), transposed=True))
-    assert same(data.load("cifar-10", tmp_path, download=False), small("cifar-10"))
+    assert same(load("cifar-10", tmp_path, download=False), small("cifar-10"))
 
 
 @pytest.mark.parametrize(("kind", "long"), [("bin", "binary"), ("py", "python")])
 def test_cifar_archives(tmp_path: Path, kind: str, long: str) -> None:
     content = archive(FORMATS[kind](small("cifar-10")), f"cifar-10-batches-{kind}")
     write(tmp_path, {f"cifar-10-{long}.tar.gz": content})
-    assert same(data.load("cifar-10", tmp_path, download=False), small("cifar-10"))
+    assert same(load("cifar-10", tmp_path, download=False), small("cifar-10"))
     assert [path.name for path in tmp_path.iterdir()] == [f"cifar-10-{long}.tar.gz"]  # nothing is unpacked
 
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RBD_REF_DATA, Debian's folder, and a cache below the home folder."""
     write(tmp_path / "cache" / "mnist", idx_contents(small("mnist")))
-    assert same(data.load("mnist", download=False), small("mnist"))
+    assert same(load("mnist", download=False), small("mnist"))
     write(tmp_path / "debian" / "fashion-mnist", compressed(idx_contents(small("fashion-mnist"))))
-    assert same(data.load("fashion-mnist", download=False), small("fashion-mnist"))
+    assert same(load("fashion-mnist", download=False), small("fashion-mnist"))
     monkeypatch.delenv("RBD_REF_DATA")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert data.data_folder() == tmp_path / ".cache" / "rbd_ref" / "data"
+    assert datasets.data_folder() == tmp_path / ".cache" / "rbd_ref" / "data"
 
 
 # Broken files.
@@ -264,9 +267,9 @@ def test_unknown_names_and_folders(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="'imagenet' is unknown, expected one of cifar-10, digits, fashion-mnist, mnist"
     ):
-        data.load("imagenet")
-    refused(lambda: data.load("mnist", tmp_path / "no"), f"the data folder {tmp_path / 'no'} does not exist")
-    sentence = refused(lambda: data.load("mnist", tmp_path, download=False), "train-images-idx3-ubyte.gz", "--data-dir")
+        load("imagenet")
+    refused(lambda: load("mnist", tmp_path / "no"), f"the data folder {tmp_path / 'no'} does not exist")
+    sentence = refused(lambda: load("mnist", tmp_path, download=False), "train-images-idx3-ubyte.gz", "--data-dir")
     assert str(tmp_path / "mnist") in sentence
 
 
@@ -296,7 +299,7 @@ def test_broken_idx(tmp_path: Path, name: str, content: bytes, words: list[str])
     write(tmp_path, idx_contents(small("mnist")))
     (tmp_path / name.removesuffix(".gz")).unlink()
     write(tmp_path, {name: content})
-    refused(lambda: data.load("mnist", tmp_path), str(tmp_path / name), "expected", *words)
+    refused(lambda: load("mnist", tmp_path), str(tmp_path / name), "expected", *words)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -305,7 +308,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_well_formed_files_of_another_data_set(tmp_path: Path) -> None:
     write(tmp_path, idx_contents(small("mnist")))
-    refused(lambda: data.load("fashion-mnist", tmp_path), "do not hold fashion-mnist", "get the standard files")
+    refused(lambda: load("fashion-mnist", tmp_path), "do not hold fashion-mnist", "get the standard files")
 
 
 ROWS, TWO = np.zeros((TEST, 3072), np.uint8), b"](K\x01K\x02e"
@@ -330,7 +333,7 @@ BAD = "test_batch"
 )
 def test_broken_python_batches(tmp_path: Path, content: bytes, words: list[str]) -> None:
     write(tmp_path, {**python_contents(small("cifar-10")), BAD: content})
-    refused(lambda: data.load("cifar-10", tmp_path), str(tmp_path / BAD), "expected", *words)
+    refused(lambda: load("cifar-10", tmp_path), str(tmp_path / BAD), "expected", *words)
 
 
 class Malicious:
@@ -357,7 +360,7 @@ def test_a_malicious_pickle_is_refused(tmp_path: Path, protocol: int) -> None:
     for call in calls:
         content = pickle.dumps({b"data": call, b"labels": [1, 2]}, protocol=protocol)
         write(tmp_path, {**python_contents(small("cifar-10")), BAD: content})
-        refused(lambda: data.load("cifar-10", tmp_path), str(tmp_path / BAD), "is refused (it asks for ")
+        refused(lambda: load("cifar-10", tmp_path), str(tmp_path / BAD), "is refused (it asks for ")
         assert not trace.exists()
 
 
@@ -373,15 +376,15 @@ def test_a_malicious_pickle_is_refused(tmp_path: Path, protocol: int) -> None:
 )
 def test_other_tricks_of_pickles_are_refused(tmp_path: Path, content: bytes) -> None:
     write(tmp_path, {**python_contents(small("cifar-10")), BAD: content})
-    refused(lambda: data.load("cifar-10", tmp_path), "is refused")
+    refused(lambda: load("cifar-10", tmp_path), "is refused")
 
 
 def test_broken_binary_batches(tmp_path: Path) -> None:
     contents = binary_contents(small("cifar-10"))
     write(tmp_path, {**contents, "test_batch.bin": contents["test_batch.bin"][:-1]})
-    refused(lambda: data.load("cifar-10", tmp_path), "test_batch.bin has 6145 bytes, expected 6146, which is 2 images")
+    refused(lambda: load("cifar-10", tmp_path), "test_batch.bin has 6145 bytes, expected 6146, which is 2 images")
     write(tmp_path, {**contents, "test_batch.bin": b"\x0c" + contents["test_batch.bin"][1:]})
-    refused(lambda: data.load("cifar-10", tmp_path), "test_batch.bin has the label 12 at index 0, expected 0 to 9")
+    refused(lambda: load("cifar-10", tmp_path), "test_batch.bin has the label 12 at index 0, expected 0 to 9")
 
 
 def test_broken_archives(tmp_path: Path) -> None:
@@ -389,10 +392,10 @@ def test_broken_archives(tmp_path: Path) -> None:
     whole, name = archive(contents, "x"), "cifar-10-binary.tar.gz"
     for broken in (whole[: len(whole) // 2], b"no archive", b""):
         write(tmp_path, {name: broken})
-        refused(lambda: data.load("cifar-10", tmp_path), str(tmp_path / name), "is not whole")
+        refused(lambda: load("cifar-10", tmp_path), str(tmp_path / name), "is not whole")
     del contents["data_batch_3.bin"]
     write(tmp_path, {name: archive(contents, "x")})
-    refused(lambda: data.load("cifar-10", tmp_path), f"{tmp_path / name} lacks data_batch_3.bin, expected all of")
+    refused(lambda: load("cifar-10", tmp_path), f"{tmp_path / name} lacks data_batch_3.bin, expected all of")
 
 
 # Downloads.
@@ -460,11 +463,11 @@ def leftovers(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_download(tmp_path: Path, server: Server, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Into the folder, once; no bar where stderr is no terminal."""
-    assert same(data.load(name, mirror=server.address + "/"), small(name))
+    assert same(load(name, mirror=server.address + "/"), small(name))
     expected = sorted(remote.file for remote in downloads.FILES[name])
     assert leftovers(tmp_path / "cache" / name) == expected
     assert len(server.asked) == len(expected)
-    assert same(data.load(name, mirror=server.address), small(name))
+    assert same(load(name, mirror=server.address), small(name))
     assert len(server.asked) == len(expected)
     assert capsys.readouterr() == ("", "")
 
@@ -473,21 +476,21 @@ def test_download_by_environment_and_to_a_folder(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RBD_REF_MIRROR", server.address)
-    data.load("mnist", tmp_path)
+    load("mnist", tmp_path)
     assert len(leftovers(tmp_path / "mnist")) == 4
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    data.load("mnist", tmp_path)
+    load("mnist", tmp_path)
     assert server.asked[4:] == ["/mnist/t10k-labels-idx1-ubyte.gz"]  # what is there is not fetched again
 
 
 def test_download_without_a_length(server: Server) -> None:
     server.length = False
-    assert same(data.load("mnist", mirror=server.address), small("mnist"))
+    assert same(load("mnist", mirror=server.address), small("mnist"))
 
 
 def test_progress_bar_on_a_terminal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line for each file, with its name and its bytes."""
-    text = on_terminal(120, monkeypatch, lambda: data.load("mnist", mirror=server.address))
+    text = on_terminal(120, monkeypatch, lambda: load("mnist", mirror=server.address))
     *lines, rest = screen(text, 120)
     assert rest == ""
     for line, remote in zip(lines, downloads.FILES["mnist"], strict=True):
@@ -498,13 +501,13 @@ def test_progress_bar_on_a_terminal(server: Server, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_progress_bar_in_a_pipe(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert on_pipe(monkeypatch, lambda: data.load("mnist", mirror=server.address)) == ""
+    assert on_pipe(monkeypatch, lambda: load("mnist", mirror=server.address)) == ""
     assert len(leftovers(tmp_path / "cache")) == 4
 
 
 def test_a_cut_connection_is_tried_again(tmp_path: Path, server: Server) -> None:
     server.cuts = 2
-    assert same(data.load("cifar-10", mirror=server.address), small("cifar-10"))
+    assert same(load("cifar-10", mirror=server.address), small("cifar-10"))
     assert len(server.asked) == 3
     assert leftovers(tmp_path) == ["cifar-10-binary.tar.gz"]
 
@@ -513,7 +516,7 @@ def test_a_cut_connection_is_tried_again(tmp_path: Path, server: Server) -> None
 def test_a_connection_cut_again_and_again(tmp_path: Path, server: Server, length: bool) -> None:
     server.cuts, server.length = 99, length
     refused(
-        lambda: data.load("cifar-10", mirror=server.address),
+        lambda: load("cifar-10", mirror=server.address),
         "cifar-10-binary.tar.gz of cifar-10 cannot be downloaded",
         "the connection was cut after",
         "3 times",
@@ -529,7 +532,7 @@ def test_a_connection_reset_while_reading(tmp_path: Path, server: Server, monkey
         raise ConnectionResetError("reset by peer")
 
     monkeypatch.setattr(downloads, "_copy", reset)
-    refused(lambda: data.load("mnist", mirror=server.address), "the connection was cut (reset by peer), 3 times")
+    refused(lambda: load("mnist", mirror=server.address), "the connection was cut (reset by peer), 3 times")
 
 
 @pytest.mark.parametrize("change", [lambda c: c[:-1] + b"?", lambda c: c + b"more", lambda c: c[:-1], lambda c: b""])
@@ -537,13 +540,13 @@ def test_a_wrong_checksum(tmp_path: Path, server: Server, change: Callable[[byte
     path = "/cifar-10/cifar-10-binary.tar.gz"
     server.contents[path] = change(server.contents[path])
     expected = downloads.FILES["cifar-10"][0].sha256
-    refused(lambda: data.load("cifar-10", mirror=server.address), "the file has sha256 ", f", expected {expected}")
+    refused(lambda: load("cifar-10", mirror=server.address), "the file has sha256 ", f", expected {expected}")
     assert (len(server.asked), leftovers(tmp_path)) == (1, [])
 
 
 def test_a_file_that_the_server_lacks(tmp_path: Path, server: Server) -> None:
     del server.contents["/mnist/t10k-images-idx3-ubyte.gz"]
-    refused(lambda: data.load("mnist", mirror=server.address), "t10k-images-idx3-ubyte.gz", "answers 404 Not Found")
+    refused(lambda: load("mnist", mirror=server.address), "t10k-images-idx3-ubyte.gz", "answers 404 Not Found")
     assert leftovers(tmp_path) == ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"]  # whole ones are kept
 
 
@@ -551,13 +554,13 @@ def test_the_next_mirror(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(
         downloads.MIRRORS, "mnist", ("http://127.0.0.1:9", f"{server.address}/no", f"{server.address}/mnist")
     )
-    assert same(data.load("mnist"), small("mnist"))
+    assert same(load("mnist"), small("mnist"))
 
 
 def test_no_network(tmp_path: Path) -> None:
     start = time.monotonic()
     refused(
-        lambda: data.load("mnist"),
+        lambda: load("mnist"),
         "http://127.0.0.1:9/train-images-idx3-ubyte.gz: there is no way to it",
         f"put the standard files into {tmp_path / 'cache' / 'mnist'}",
         "--data-dir or RBD_REF_DATA",
@@ -567,13 +570,13 @@ def test_no_network(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    refused(lambda: data.load("mnist", mirror="nowhere"), "unknown url type")
+    refused(lambda: load("mnist", mirror="nowhere"), "unknown url type")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RBD_REF_DATA", str(tmp_path / "file"))
-    refused(lambda: data.load("mnist"), str(tmp_path / "file" / "mnist"), "cannot be made (Not a directory)")
+    refused(lambda: load("mnist"), str(tmp_path / "file" / "mnist"), "cannot be made (Not a directory)")
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -582,16 +585,14 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, server: Server, monkeypa
 
     monkeypatch.setattr(tqdm, "update", stop)
     with pytest.raises(KeyboardInterrupt):
-        data.load("mnist", mirror=server.address)
+        load("mnist", mirror=server.address)
     assert leftovers(tmp_path) == []
 
 
 def test_two_at_once(tmp_path: Path, server: Server) -> None:
     """Workers of one machine that start together."""
     loaded: list[Dataset] = []
-    threads = [
-        threading.Thread(target=lambda: loaded.append(data.load("mnist", mirror=server.address))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: loaded.append(load("mnist", mirror=server.address))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -606,7 +607,7 @@ def test_two_at_once(tmp_path: Path, server: Server) -> None:
 def divided(count: int, tests: int = 1) -> Split:
     """A split of `count` images to train on."""
     images, labels = np.zeros((count + tests, 8, 8, 1), np.uint8), np.zeros(count + tests, np.uint8)
-    return data.split(Dataset("digits", images, labels, images[:tests], labels[:tests]), 0)
+    return batches.split(Dataset("digits", images, labels, images[:tests], labels[:tests]), 0)
 
 
 def ranked(key: np.ndarray, count: int) -> list[int]:
@@ -617,18 +618,18 @@ def ranked(key: np.ndarray, count: int) -> list[int]:
 
 @given(seeds)
 def test_split(seed: int) -> None:
-    digits = data.load("digits")
-    cut = data.split(digits, seed)
+    digits = load("digits")
+    cut = batches.split(digits, seed)
     assert (len(cut.train), len(cut.validation)) == (1203, 297)
     assert np.array_equal(np.sort(np.concatenate([cut.train, cut.validation])), np.arange(1500))
     assert (np.diff(cut.train) > 0).all()
-    again = data.split(digits, seed)
+    again = batches.split(digits, seed)
     assert np.array_equal(cut.train, again.train)
-    assert not np.array_equal(cut.train, data.split(digits, (seed + 1) % 2**64).train)
+    assert not np.array_equal(cut.train, batches.split(digits, (seed + 1) % 2**64).train)
 
 
 def test_split_is_as_specified() -> None:
-    cut = data.split(data.load("digits"), 5)
+    cut = batches.split(load("digits"), 5)
     expected = ranked(prng.stream_key(5, "split"), 1500)
     assert cut.validation.tolist() == sorted(expected[:297])
     assert cut.train.tolist() == sorted(expected[297:])
@@ -636,17 +637,17 @@ def test_split_is_as_specified() -> None:
 
 def test_order_is_as_specified() -> None:
     key = prng.fold_in(prng.stream_key(3, "order"), 7)
-    assert data.order(50, 3, 7).tolist() == ranked(key, 50)
+    assert order(50, 3, 7).tolist() == ranked(key, 50)
     cut = divided(50, 4)
-    expected = [int(cut.train[data.order(50, 3, 7)[1 + 3 * (2 * 4 + i)]]) for i in range(4)]
-    assert data.batch(cut, seed=3, epoch=7, worker=1, workers=3, number=2, size=4).tolist() == expected
+    expected = [int(cut.train[order(50, 3, 7)[1 + 3 * (2 * 4 + i)]]) for i in range(4)]
+    assert batches.batch(cut, 3, BatchAddress(epoch=7, worker=1, workers=3, number=2, size=4)).tolist() == expected
 
 
 def test_order_never_changes() -> None:
     """Numbers written down once: a run is repeated only if they stay."""
-    assert data.order(10, 0, 0).tolist() == [6, 1, 9, 8, 5, 4, 2, 3, 7, 0]
-    assert data.order(10, 0, 1).tolist() == [5, 2, 6, 1, 3, 0, 9, 8, 7, 4]
-    assert data.split(data.load("digits"), 0).validation[:5].tolist() == [6, 10, 14, 16, 17]
+    assert order(10, 0, 0).tolist() == [6, 1, 9, 8, 5, 4, 2, 3, 7, 0]
+    assert order(10, 0, 1).tolist() == [5, 2, 6, 1, 3, 0, 9, 8, 7, 4]
+    assert batches.split(load("digits"), 0).validation[:5].tolist() == [6, 10, 14, 16, 17]
 
 
 @given(seeds, st.integers(0, 2**40), st.integers(1, 5), st.integers(1, 7), st.integers(1, 6), st.integers(0, 4))
@@ -654,9 +655,9 @@ def test_every_image_once_in_an_epoch(seed: int, epoch: int, workers: int, size:
     """Over all workers, which share none; what is left out is less than one batch of all."""
     count = workers * size * steps + rest % (workers * size)
     cut = divided(count)
-    assert data.batches(cut, workers, size) == steps
+    assert batches.batches_of(count, workers, size) == steps
     taken = [
-        set(data.batch(cut, seed, epoch, worker, workers, number, size).tolist())
+        set(batches.batch(cut, seed, BatchAddress(epoch, worker, workers, number, size)).tolist())
         for worker in range(workers)
         for number in range(steps)
     ]
@@ -668,23 +669,27 @@ def test_every_image_once_in_an_epoch(seed: int, epoch: int, workers: int, size:
 @given(seeds, st.integers(0, 3), st.integers(1, 4))
 def test_workers_together_are_one_worker_with_a_larger_batch(seed: int, number: int, workers: int) -> None:
     cut = divided(100)
-    together = [data.batch(cut, seed, 2, worker, workers, number, 6) for worker in range(workers)]
-    alone = data.batch(cut, seed, 2, 0, 1, number, 6 * workers)
+    together = [batches.batch(cut, seed, BatchAddress(2, worker, workers, number, 6)) for worker in range(workers)]
+    alone = batches.batch(cut, seed, BatchAddress(2, 0, 1, number, 6 * workers))
     assert np.array_equal(np.stack(together, axis=1).reshape(-1), alone)
 
 
 def test_epochs_and_seeds_differ() -> None:
-    orders = {tuple(data.order(60, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
+    orders = {tuple(order(60, seed, epoch).tolist()) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
 
 
 def test_the_order_needs_no_state() -> None:
     """Batches asked for in any order, before and after others, are the same."""
     cut = divided(64)
-    first = [data.batch(cut, 1, epoch, 0, 2, number, 4).tolist() for epoch in range(6) for number in range(8)]
-    data.order.cache_clear()
+    first = [
+        batches.batch(cut, 1, BatchAddress(epoch, 0, 2, number, 4)).tolist()
+        for epoch in range(6)
+        for number in range(8)
+    ]
+    order.cache_clear()
     backwards = [
-        data.batch(cut, 1, epoch, 0, 2, number, 4).tolist()
+        batches.batch(cut, 1, BatchAddress(epoch, 0, 2, number, 4)).tolist()
         for epoch in reversed(range(6))
         for number in reversed(range(8))
     ]
@@ -696,7 +701,7 @@ def test_each_image_is_anywhere_equally_often() -> None:
     count, epochs = 20, 2000
     table = np.zeros((count, count))
     for epoch in range(epochs):
-        table[np.arange(count), data.order(count, 9, epoch)] += 1
+        table[np.arange(count), order(count, 9, epoch)] += 1
     expected = epochs / count
     chi = ((table - expected) ** 2 / expected).sum()
     freedom = (count - 1) ** 2
@@ -715,9 +720,9 @@ def test_each_image_is_anywhere_equally_often() -> None:
     ],
 )
 def test_batches_that_do_not_exist(change: dict[str, int], sentence: str) -> None:
-    arguments = {"seed": 0, "epoch": 0, "worker": 0, "workers": 2, "number": 0, "size": 4, **change}
+    address = BatchAddress(epoch=0, worker=0, workers=2, number=0, size=4)._replace(**change)
     with pytest.raises(ValueError, match=sentence):
-        data.batch(divided(64), **arguments)
+        batches.batch(divided(64), 0, address)
 
 
 # What a network is given.
@@ -727,15 +732,15 @@ def test_scaling() -> None:
     every = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     expected = np.array([np.float32(x) / np.float32(255) for x in range(256)])
     for name in ("mnist", "fashion-mnist"):
-        assert np.array_equal(bits(data.network_input(name, every)).reshape(-1), bits(expected))
-    assert data.network_input("digits", every).reshape(-1).tolist() == [x / 16 for x in range(256)]
+        assert np.array_equal(bits(network_input(name, every)).reshape(-1), bits(expected))
+    assert network_input("digits", every).reshape(-1).tolist() == [x / 16 for x in range(256)]
     with pytest.raises(ValueError, match="'imagenet' is unknown"):
-        data.network_input("imagenet", every)
+        network_input("imagenet", every)
 
 
 def test_standardisation() -> None:
     images = small("cifar-10").train_images
-    inputs = data.network_input("cifar-10", images).astype(np.float64)
+    inputs = network_input("cifar-10", images).astype(np.float64)
     assert np.abs(inputs.mean(axis=(1, 2, 3))).max() < 1e-6
     assert np.abs(inputs.std(axis=(1, 2, 3)) - 1).max() < 1e-6
     scaled = images.astype(np.float64) / 255
@@ -747,7 +752,7 @@ def test_standardisation_of_flat_images() -> None:
     """Nothing is divided by less than 1 / sqrt(n) on the scale of 0 to 1."""
     images = np.full((2, 32, 32, 3), 255, dtype=np.uint8)
     images[1, 0, 0, 0] = 254
-    inputs = data.network_input("cifar-10", images)
+    inputs = network_input("cifar-10", images)
     assert (inputs[0] == 0).all()
     expected = (254 - images[1].mean(dtype=np.float64)) / 255 * np.sqrt(3072)
     assert inputs[1, 0, 0, 0] == pytest.approx(expected, rel=1e-6)
@@ -780,16 +785,16 @@ def slow(name: str, image: np.ndarray, seed: int, epoch: int, position: int) -> 
 @pytest.mark.parametrize("name", SHAPES)
 def test_augmentation_is_as_specified(name: str) -> None:
     images, positions = small(name).train_images[:4], np.array([0, 1, 77, 2**32 - 1])
-    got = augmentation.augmented(name, images, 11, 5, positions)
+    got = augmented(name, images, 11, 5, positions)
     assert (got.dtype, got.shape) == (np.float32, images.shape)
     expected = np.stack([slow(name, i, 11, 5, int(p)) for i, p in zip(images, positions, strict=True)])
     assert np.array_equal(bits(got), bits(expected))
 
 
 def test_digits_are_not_augmented() -> None:
-    images = data.load("digits").train_images[:5]
-    got = augmentation.augmented("digits", images, 0, 0, np.arange(5))
-    assert np.array_equal(got, data.network_input("digits", images))
+    images = load("digits").train_images[:5]
+    got = augmented("digits", images, 0, 0, np.arange(5))
+    assert np.array_equal(got, network_input("digits", images))
 
 
 def equally_often(counts: np.ndarray) -> None:
@@ -805,7 +810,7 @@ def test_crops_and_flips_are_equally_often(name: str, windows: int) -> None:
     count, (height, width, channels) = 4000, SHAPES[name]
     image = np.zeros((count, height, width, channels), dtype=np.uint8)
     image[:, 14, 11] = 255
-    inputs = augmentation.augmented(name, image, 4, 2, np.arange(count))[..., 0]
+    inputs = augmented(name, image, 4, 2, np.arange(count))[..., 0]
     row, column = np.divmod(inputs.reshape(count, -1).argmax(axis=1), width)
     flipped = column > width - 1 - 11 - windows // 2 - 1 if name == "cifar-10" else np.zeros(count, bool)
     column = np.where(flipped, width - 1 - column, column)
@@ -820,7 +825,7 @@ def test_crops_and_flips_are_equally_often(name: str, windows: int) -> None:
 def test_brightness_is_uniform() -> None:
     """Of a black image nothing remains but the change."""
     count = 4000
-    inputs = augmentation.augmented("fashion-mnist", np.zeros((count, 28, 28, 1), np.uint8), 4, 2, np.arange(count))
+    inputs = augmented("fashion-mnist", np.zeros((count, 28, 28, 1), np.uint8), 4, 2, np.arange(count))
     delta = inputs[:, 0, 0, 0]
     assert (inputs == delta[:, None, None, None]).all()
     assert delta.min() >= -0.5
@@ -831,7 +836,7 @@ def test_brightness_is_uniform() -> None:
 def test_positions_epochs_and_seeds_are_augmented_apart() -> None:
     image = np.zeros((1, 28, 28, 1), np.uint8)
     seen = {
-        float(augmentation.augmented("mnist", image, seed, epoch, np.array([p]))[0, 0, 0, 0])
+        float(augmented("mnist", image, seed, epoch, np.array([p]))[0, 0, 0, 0])
         for seed in range(4)
         for epoch in range(4)
         for p in range(4)
@@ -842,29 +847,37 @@ def test_positions_epochs_and_seeds_are_augmented_apart() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_training_batch(name: str) -> None:
     """Two workers are given the very floats of one, whatever was drawn before."""
-    cut = data.split(small(name), 0)
-    inputs, labels = data.training_batch(cut, 1, 3, 0, 1, 0, 8)
+    cut = batches.split(small(name), 0)
+    alone = BatchAddress(epoch=3, worker=0, workers=1, number=0, size=8)
+    inputs, labels = batches.training_batch(cut, 1, alone)
     for worker in range(2):
-        part, part_labels = data.training_batch(cut, 1, 3, worker, 2, 0, 4)
+        part, part_labels = batches.training_batch(cut, 1, BatchAddress(3, worker, workers=2, number=0, size=4))
         assert np.array_equal(bits(part), bits(inputs[worker::2]))
         assert np.array_equal(part_labels, labels[worker::2])
-    indices = data.batch(cut, 1, 3, 0, 1, 0, 8)
-    plain, plain_labels = data.training_batch(cut, 1, 3, 0, 1, 0, 8, augment=False)
-    assert np.array_equal(plain, data.network_input(name, cut.dataset.train_images[indices]))
+    indices = batches.batch(cut, 1, alone)
+    plain, plain_labels = batches.training_batch(cut, 1, alone, augment=False)
+    assert np.array_equal(plain, network_input(name, cut.dataset.train_images[indices]))
     assert np.array_equal(plain_labels, cut.dataset.train_labels[indices])
     assert not np.array_equal(plain, inputs)
 
 
 PROCESS = """
 import hashlib, numpy as np
-from rbd_ref.data import augmentation, datasets as data
+from rbd_ref.data import augmentation, batches
 digest = hashlib.sha256()
 for name, shape in (("mnist", (28, 28, 1)), ("cifar-10", (32, 32, 3))):
     images = (np.arange(50 * np.prod(shape)) * 7919 % 251).astype(np.uint8).reshape(50, *shape)
     digest.update(augmentation.augmented(name, images, 2**63 + 1, 12, np.arange(50)).tobytes())
-digest.update(data.order(5000, 2**63 + 1, 12).tobytes())
+digest.update(batches.order(5000, 2**63 + 1, 12).tobytes())
 print(digest.hexdigest())
 """
+
+
+@pytest.mark.parametrize("module", [datasets, batches], ids=lambda module: module.__name__)
+def test_examples_of_the_code(module: Any) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 1
+    assert result.failed == 0
 
 
 def test_the_same_bits_in_other_processes() -> None:

@@ -24,6 +24,7 @@ from rbd_ref.spec.compartments import explicit, whole
 from rbd_ref.spec.families import FAMILIES
 from rbd_ref.spec.operations import Draw, flush
 from strategies import bases, numbers, seeds
+from test_networks import OTHER, OWN
 from tools import bits, run_python
 
 pytestmark = pytest.mark.compiled
@@ -113,10 +114,12 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("name", "shape", "classes"), CASES)
-def test_gradients_are_those_of_the_reference(name: str, shape: tuple[int, ...] | None, classes: int | None) -> None:
-    """On images with empty borders too, where poolings meet equal numbers."""
-    network = networks.make(name, shape, classes)
+@pytest.mark.parametrize(
+    "network", [*(networks.make(*case) for case in CASES), OWN, OTHER], ids=lambda network: network.name
+)
+def test_gradients_are_those_of_the_reference(network: networks.Network) -> None:
+    """On images with empty borders too, where poolings meet equal numbers; of two networks of one's own that differ in
+    nothing but what they compute."""
     theta = networks.initialise(network, 3) + F32(0.01) * pseudo_random(2, network.D)
     x = pseudo_random(1, 8 * int(np.prod(network.input_shape))).reshape(8, *network.input_shape)
     x[:, : network.input_shape[0] // 3] = 0

@@ -108,7 +108,7 @@ PLANS = {
 
 def cross_entropy(theta: Any) -> Any:
     """The network's loss in float64, for autograd."""
-    logits = NET.apply(theta, IMAGES.astype(np.float64))
+    logits = networks.apply(NET, theta, IMAGES.astype(np.float64))
     return anp.mean(anp.log(anp.sum(anp.exp(logits), axis=1)) - logits[np.arange(6), LABELS])
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import doctest
+import functools
 import hashlib
 import math
 from collections.abc import Callable
@@ -14,7 +17,8 @@ from autograd.test_util import check_grads
 
 from rbd_ref import compartments, prng
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.models import layers, networks
+from rbd_ref.models import architectures, layers, networks
+from rbd_ref.models.architectures import Builder, Network
 from tools import bits, run_python
 
 F32 = np.float32
@@ -73,6 +77,95 @@ def test_an_mlp_has_all_it_needs_in_its_name() -> None:
     assert "forward" not in repr(network)
 
 
+# A network of one's own
+
+
+def own(net: Builder[Any], x: Any) -> Any:
+    """Every layer, none in the place where the paper's networks have it."""
+    y = net.relu(net.batch_norm(net.conv2d(x, 3, k=3, stride=2, padding="same")))
+    y = net.add(y, net.conv2d(x, 3, k=1, stride=2, padding="same", bias=False))
+    y = net.relu(net.conv2d(net.max_pool(y), 4, k=2))
+    return net.dense(net.relu(net.dense(net.average_pool(y), 5)), net.classes)
+
+
+def other(net: Builder[Any], x: Any) -> Any:
+    """The tensors of `own`, without its relus."""
+    y = net.batch_norm(net.conv2d(x, 3, k=3, stride=2, padding="same"))
+    y = net.add(y, net.conv2d(x, 3, k=1, stride=2, padding="same", bias=False))
+    y = net.conv2d(net.max_pool(y), 4, k=2)
+    return net.dense(net.dense(net.average_pool(y), 5), net.classes)
+
+
+OWN = Network("mine", (9, 8, 2), 3, own)
+OTHER = Network("mine", (9, 8, 2), 3, other)
+
+
+def test_a_network_of_ones_own_is_one_function() -> None:
+    assert OWN.sizes == ((3 * 3 * 2 * 3, 3), (3, 3), (2 * 3,), (2 * 2 * 3 * 4, 4), (4 * 5, 5), (5 * 3, 3))
+    assert OWN.has_batch_norm
+    assert Network("mine", [9, 8, 2], 3, own) == OWN  # type: ignore[arg-type]
+    x, y = random_batch(OWN, 6)
+    theta = networks.initialise(OWN, 1)
+    value, gradient = networks.loss_and_gradient(OWN, theta, x, y)
+    assert gradient.shape == (OWN.D,)
+    assert networks.loss(OWN, theta - F32(0.05) * gradient, x, y) < value
+    assert networks.predictions(OWN, theta, x, calibration=x).shape == (6,)
+
+
+def test_networks_with_the_same_tensors_that_compute_something_else_are_not_equal() -> None:
+    """What is compiled for one would be used for the other."""
+    assert OTHER.layers == OWN.layers
+    assert OTHER != OWN
+    assert networks.make("resnet8", (32, 32, 3), 10) == networks.make("resnet8", (32, 32, 3), 10)
+    assert len({networks.make("mlp:4-3-2"), networks.make("mlp:4-3-2"), networks.make("mlp:4-5-2")}) == 2
+
+
+class Mutable(list):
+    """Has no hash."""
+
+    def __call__(self, net: Builder[Any], x: Any) -> Any:
+        return net.dense(net.flatten(x), net.classes)
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (None, "forward of network 'mine' is None, expected a function of a Builder and images"),
+        (Mutable(), "network 'mine' has no hash .* frozen=True"),
+        (
+            lambda net, x: net.dense(x, net.classes),
+            r"dense meets an input of shape \(4, 4, 2\), .* call flatten before it",
+        ),
+        (lambda net, x: net.dense(net.flatten(x), 7), r"it ends in the shape \(7,\), with 1 layers .* to 3 logits"),
+        (lambda net, x: (3,), "with 0 layers that have tensors"),
+        (lambda net, x: net.dropout(x), "has no attribute 'dropout'"),
+        (lambda net, x: net.conv2d(x, 0, k=3), "a side of a tensor is 0"),
+        (
+            lambda net, x: net.conv2d(x, 3, k=3, padding="full"),
+            "padding 'full' is unknown, expected one of same, valid",
+        ),
+        (
+            lambda net, x: net.conv2d(net.flatten(x), 3, k=1),
+            r"conv2d meets an input of shape \(32,\), expected \(height",
+        ),
+        (lambda net, x: net.max_pool(net.max_pool(net.max_pool(x))), "max_pool meets an image of 1 x 1 pixels"),
+        (lambda net, x: net.add(x, net.conv2d(x, 3, k=1)), r"add meets the shapes \(4, 4, 2\) and \(4, 4, 3\)"),
+        (lambda net, x: net.batch_norm(net.flatten(x)), "batch_norm meets an input"),
+        (lambda net, x: net.average_pool(net.flatten(x)), "average_pool meets an input"),
+    ],
+)
+def test_a_network_that_no_library_can_run_is_one_sentence(forward: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        Network("mine", (4, 4, 2), 3, forward)
+    assert "'mine'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_descriptions_need_no_library() -> None:
+    script = "import sys, rbd_ref.models.architectures; print({'autograd', 'torch', 'jax'} & set(sys.modules))"
+    assert run_python("-c", script).stdout == "set()\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -83,7 +176,7 @@ def test_an_mlp_has_all_it_needs_in_its_name() -> None:
         (("mlp:64-32-1", None, None), "classes is 1, expected 2 <="),
         (("mlp:64-32-10", (8, 7), 10), r"from 64 numbers .* input_shape \(8, 7\)"),
         (("mlp:64-32-10", (8, 8), 9), "classes 9"),
-        (("cnn", (17, 32, 3), 10), "18 at least"),
+        (("cnn", (17, 32, 3), 10), r"\(17, 32, 3\) \(conv2d meets an image of 2 x 6 pixels, of which it leaves none\)"),
         (("cnn", (32, 32), 10), r"expected \(height, width, channels\)"),
         (("resnet8", (1024,), 10), r"expected \(height, width, channels\)"),
         (("fc", None, 10), "give the shape of one image"),
@@ -107,7 +200,7 @@ def test_a_name_that_is_none_or_classes_that_are_missing_are_refused() -> None:
 def test_theta_comes_back_from_its_tensors(name: str) -> None:
     network = networks.make(name, IMAGES[name], 3)
     theta = np.arange(network.D, dtype=F32)
-    tensors = network.unflatten(theta)
+    tensors = networks.unflatten(network, theta)
     assert [tensor.shape for tensor in tensors] == list(network.shapes)
     np.testing.assert_array_equal(np.concatenate([tensor.ravel() for tensor in tensors]), theta)
 
@@ -146,7 +239,7 @@ def test_theta0_is_what_the_specification_says() -> None:
 @pytest.mark.parametrize("name", ["fc", "cnn", "resnet8"])
 def test_glorot_uniform_has_its_limits_and_its_variance(name: str) -> None:
     network = networks.make(name, (32, 32, 3), 10)
-    tensors = network.unflatten(networks.initialise(network, 1))
+    tensors = networks.unflatten(network, networks.initialise(network, 1))
     for tensor in (tensor for tensor in tensors if tensor.ndim > 1):
         fans = tensor.size / tensor.shape[-1] + tensor.size / tensor.shape[-2]
         limit = math.sqrt(6 / fans)
@@ -158,10 +251,20 @@ def test_glorot_uniform_has_its_limits_and_its_variance(name: str) -> None:
 
 def test_batch_norm_starts_with_scale_one_and_shift_zero() -> None:
     network = networks.make("resnet8", (4, 4, 1), 2)
-    tensors = network.unflatten(networks.initialise(network, 1))
+    tensors = networks.unflatten(network, networks.initialise(network, 1))
     assert [tensor[0] for tensor in tensors[:3]][1:] == [1, 0]
     assert all((a == 1).all() and not b.any() for a, b in zip(tensors[1:-2:3], tensors[2:-2:3], strict=True))
     assert not tensors[-1].any()
+
+
+def test_equal_networks_start_alike() -> None:
+    """Scale or shift follows from the position: equal shapes may be one and the same tuple."""
+    network = networks.make("resnet8", (4, 4, 1), 2)
+    twin = copy.copy(network)
+    one_of_each = functools.cache(lambda shape: shape)
+    object.__setattr__(twin, "layers", tuple(tuple(map(one_of_each, layer)) for layer in network.layers))
+    assert twin == network
+    np.testing.assert_array_equal(networks.initialise(twin, 1), networks.initialise(network, 1))
 
 
 # Layers
@@ -184,7 +287,7 @@ def test_a_product_is_its_definition_to_the_bit(shape: tuple[int, int, int]) -> 
     transposed = np.ascontiguousarray(a.T).T
     np.testing.assert_array_equal(bits(layers.product(transposed, b, start)), expected)
     apart = np.zeros((m, n), dtype=F32) + start
-    layers.multiply_apart(a, b, apart)
+    layers.multiply_in_parallel(a, b, apart)
     np.testing.assert_array_equal(bits(apart), expected)
 
 
@@ -201,7 +304,7 @@ def test_a_large_product_is_its_definition_to_the_bit(shape: tuple[int, int, int
 def direct_convolution(x: Any, w: Any, b: Any, stride: int, padding: str) -> Any:
     """The definition of `conv2d`: a sum over the places of the kernel, on images with zeros around them."""
     k = w.shape[0]
-    sides = [layers.margins(size, k, stride, padding) for size in x.shape[1:3]]
+    sides = [architectures.margins(size, k, stride, padding) for size in x.shape[1:3]]
     wide = np.pad(x, ((0, 0), sides[0][:2], sides[1][:2], (0, 0)))
     out = np.zeros((len(x), sides[0][2], sides[1][2], w.shape[3])) + b
     for dy in range(k):
@@ -232,11 +335,11 @@ def test_convolution_and_its_gradients(shape: tuple[int, ...], k: int, out: int,
 
 
 def test_same_padding_puts_the_odd_zero_after() -> None:
-    assert layers.margins(32, 3, 1, "same") == (1, 1, 32)
-    assert layers.margins(32, 3, 2, "same") == (0, 1, 16)
-    assert layers.margins(5, 3, 2, "same") == (1, 1, 3)
-    assert layers.margins(32, 1, 2, "same") == (0, 0, 16)
-    assert layers.margins(7, 3, 2, "valid") == (0, 0, 3)
+    assert architectures.margins(32, 3, 1, "same") == (1, 1, 32)
+    assert architectures.margins(32, 3, 2, "same") == (0, 1, 16)
+    assert architectures.margins(5, 3, 2, "same") == (1, 1, 3)
+    assert architectures.margins(32, 1, 2, "same") == (0, 0, 16)
+    assert architectures.margins(7, 3, 2, "valid") == (0, 0, 3)
 
 
 def test_pooling_takes_the_largest_and_leaves_odd_rows_out() -> None:
@@ -284,7 +387,7 @@ def test_batch_norm_and_average_pool_are_their_formulas() -> None:
     mean, variance = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
     for found, expected in zip(layers.moments(x), (mean, variance), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-    expected = (x - mean) / np.sqrt(variance + layers.EPSILON) * scale + shift
+    expected = (x - mean) / np.sqrt(variance + architectures.EPSILON) * scale + shift
     np.testing.assert_allclose(layers.batch_norm(x, scale, shift), expected, rtol=1e-10)
     np.testing.assert_allclose(layers.average_pool(x), x.mean(axis=(1, 2)), rtol=1e-12)
 
@@ -365,11 +468,13 @@ def test_the_gradient_is_the_slope_of_the_loss(name: str) -> None:
     network = networks.make(name, (20, 19, 2) if name == "cnn" else (6, 5, 2), 4)
     x, y = (part.astype(dtype) for part, dtype in zip(random_batch(network, 5), (float, int), strict=True))
     theta = networks.initialise(network, 2).astype(float)
-    back, _ = vjp(lambda theta: layers.cross_entropy(network.apply(theta, x), y), theta)
+    back, _ = vjp(lambda theta: layers.cross_entropy(networks.apply(network, theta, x), y), theta)
     gradient, step = back(1.0), 1e-7
     for seed in range(3):
         direction = numbers(seed, network.D)
-        ahead, behind = (layers.cross_entropy(network.apply(theta + s * direction, x), y) for s in (step, -step))
+        ahead, behind = (
+            layers.cross_entropy(networks.apply(network, theta + s * direction, x), y) for s in (step, -step)
+        )
         assert (ahead - behind) / (2 * step) == pytest.approx(gradient @ direction, rel=1e-6, abs=1e-6)
 
 
@@ -402,7 +507,7 @@ def test_a_small_network_learns() -> None:
 def test_convolutional_networks_give_float32_logits(name: str) -> None:
     network = networks.make(name, IMAGES[name], 3)
     x, _ = random_batch(network, 1)
-    logits = network.apply(networks.initialise(network, 0), x)
+    logits = networks.apply(network, networks.initialise(network, 0), x)
     assert logits.shape == (1, 3)
     assert logits.dtype == F32
 
@@ -419,7 +524,7 @@ def test_evaluation_takes_the_statistics_of_the_calibration_batch() -> None:
     assert together.dtype == F32
     found = networks.statistics(network, theta, calibration)
     assert len(found) == 10
-    np.testing.assert_allclose(networks.logits(network, theta, x, x), network.apply(theta, x), atol=1e-6)
+    np.testing.assert_allclose(networks.logits(network, theta, x, x), networks.apply(network, theta, x), atol=1e-6)
     assert networks.accuracy(network, theta, x, y, calibration) == np.mean(together.argmax(axis=1) == y)
     with pytest.raises(ValueError, match="calibration is missing"):
         networks.predictions(network, theta, x)
@@ -480,6 +585,13 @@ def test_threads_and_processes_do_not_change_a_bit() -> None:
 @pytest.mark.compiled
 def test_plain_python_gives_the_bits_of_the_compiled_kernels() -> None:
     assert digest(SMALL, NUMBA_DISABLE_JIT="1") == digest(SMALL)
+
+
+@pytest.mark.parametrize("module", [architectures, networks], ids=lambda module: module.__name__)
+def test_examples_of_the_code(module: Any) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 3
+    assert result.failed == 0
 
 
 def test_the_package_does_not_import_autograd_by_itself() -> None:

@@ -23,6 +23,7 @@ from rbd_torch.families import TILE
 from rbd_torch.normals import radius, root
 from rbd_torch.operations import together, tree_sum
 from strategies import bases, numbers, seeds, vector
+from test_networks import OTHER, OWN
 from tools import bits, run_python
 
 pytestmark = pytest.mark.compiled
@@ -147,9 +148,13 @@ def test_compiled_code_gives_the_same_bits(tmp_path: Path) -> None:
             np.testing.assert_array_equal(bits(plain[name]), bits(made[name]))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_gradients_equal_autograd(backend: TorchBackend, name: str) -> None:
-    network = networks.make(name, NETWORKS[name], None if name.startswith("mlp") else 10)
+def network_of(name: str) -> networks.Network:
+    return networks.make(name, NETWORKS[name], None if name.startswith("mlp") else 10)
+
+
+@pytest.mark.parametrize("network", [*map(network_of, NETWORKS), OWN, OTHER], ids=lambda network: network.name)
+def test_gradients_equal_autograd(backend: TorchBackend, network: networks.Network) -> None:
+    """Of the paper's networks, and of two of one's own that differ in nothing but what they compute."""
     theta = networks.initialise(network, 3) + np.float32(0.05) * pseudo_random(1, network.D)
     x = pseudo_random(2, 6 * int(np.prod(network.input_shape))).reshape(6, *network.input_shape)
     y = np.arange(6) % network.classes

@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 
 from rbd_ref import replay
 from rbd_ref.basis import Basis
-from rbd_ref.data import datasets as data
+from rbd_ref.data import augmentation, batches, datasets
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.base import Replica, State
@@ -231,14 +231,14 @@ def test_steps_that_end_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 
 def parts_of(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Images and labels of the three parts of the digits, cut here once more."""
-    digits = data.load("digits")
-    divided = data.split(digits, run.config().seed)
+    digits = datasets.load("digits")
+    divided = batches.split(digits, run.config().seed)
     chosen = {
         name: (digits.train_images[i], digits.train_labels[i])
         for name, i in (("train", divided.train), ("validation", divided.validation))
     }
     chosen["test"] = digits.test_images, digits.test_labels
-    return {name: (data.network_input("digits", images), labels) for name, (images, labels) in chosen.items()}
+    return {name: (augmentation.network_input("digits", images), labels) for name, (images, labels) in chosen.items()}
 
 
 def check_figures(run: Run) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rbd_ref._machine import cores
 from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.models.networks import Network
+from rbd_ref.models.architectures import Network
 from rbd_ref.spec.families import window_starts
 from rbd_ref.spec.hadamard import padded
 from rbd_ref.spec.operations import Draw
@@ -133,7 +133,7 @@ class JaxBackend:
     def loss_and_gradient(
         self, network: Network, theta: Float32Array, x: Float32Array, y: NDArray[Any]
     ) -> tuple[float, Float32Array]:
-        """`rbd_ref.networks.loss_and_gradient` by `jax.grad`."""
+        """The mean softmax cross entropy of a batch and its gradient (D), by `jax.grad`."""
         value, gradient = self._networks.value_and_gradient(network, theta, x, y.astype(np.int32))
         return float(value), np.array(gradient)
 

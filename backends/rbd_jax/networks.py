@@ -1,7 +1,7 @@
-"""The paper's networks as JAX functions of the same flat theta as `rbd_ref.networks`, for their gradients.
+"""Gradients of networks by JAX: its layers for the one description of each in rbd_ref/models/architectures.py.
 
-The shapes and their order are those of the `Network` that is given; only what is done with the tensors is written
-again. Gradients agree with the reference's to a tolerance, so here sums have whatever order XLA gives them.
+Shapes and their order in theta are those of the `Network`; here is only what XLA does with the tensors. Gradients agree
+with the reference's to a tolerance, so sums have whatever order XLA gives them.
 Tests: tests/test_jax_backend.py.
 """
 
@@ -16,11 +16,65 @@ import jax.numpy as jnp
 from jax import lax
 
 from rbd_jax.rounding import Array
-from rbd_ref.models.layers import EPSILON
-from rbd_ref.models.networks import STAGES, Network
+from rbd_ref.models.architectures import EPSILON, Network
 
 EXACT = lax.Precision.HIGHEST  # float32 as on a CPU, where a device has something cheaper
-BLOCKS = {"resnet8": 1, "resnet32": 5}
+LAYOUT = ("NHWC", "HWIO", "NHWC")  # of images, kernels and what comes out
+
+
+def larger(x: Array, y: Array) -> Array:
+    """max(x, y); the gradient goes to x where they are equal."""
+    return jnp.where(x >= y, x, y)
+
+
+class JaxLayers:
+    """`architectures.Layers` of JAX; images are (n, height, width, channels)."""
+
+    def features(self, x: Array) -> int:
+        """The length of the last axis."""
+        return int(x.shape[-1])
+
+    def dense(self, x: Array, w: Array, b: Array) -> Array:
+        """x w + b."""
+        return jnp.matmul(x, w, precision=EXACT) + b
+
+    def conv2d(self, x: Array, w: Array, b: Array | None, *, stride: int, padding: str) -> Array:
+        """A convolution with kernels (k, k, in, out); XLA's `SAME` has the odd zero after, as `margins` has it."""
+        y = lax.conv_general_dilated(x, w, (stride, stride), padding.upper(), dimension_numbers=LAYOUT, precision=EXACT)
+        return y if b is None else y + b
+
+    def batch_norm(self, x: Array, scale: Array, shift: Array) -> Array:
+        """Each channel with mean and variance of the batch, through which the gradient goes too."""
+        centred = x - jnp.mean(x, axis=(0, 1, 2))
+        variance = jnp.mean(centred * centred, axis=(0, 1, 2))
+        return centred * lax.rsqrt(variance + EPSILON) * scale + shift
+
+    def max_pool(self, x: Array) -> Array:
+        """The largest of each 2 x 2 pixels; a last odd row or column is left out; the gradient goes to the first."""
+        rows = x.shape[1] // 2 * 2
+        columns = x.shape[2] // 2 * 2
+        upper = x[:, 0:rows:2, :columns]
+        lower = x[:, 1:rows:2, :columns]
+        return larger(
+            larger(upper[:, :, 0::2], upper[:, :, 1::2]),
+            larger(lower[:, :, 0::2], lower[:, :, 1::2]),
+        )
+
+    def average_pool(self, x: Array) -> Array:
+        """The mean of each channel over all pixels."""
+        return jnp.mean(x, axis=(1, 2))
+
+    def relu(self, x: Array) -> Array:
+        """max(x, 0); its derivative at 0 is 0."""
+        return jnp.where(x > 0, x, 0)
+
+    def flatten(self, x: Array) -> Array:
+        """(n, ...) as (n, i)."""
+        return x.reshape(x.shape[0], -1)
+
+    def add(self, x: Array, y: Array) -> Array:
+        """x + y."""
+        return x + y
 
 
 def tensors_of(network: Network, theta: Array) -> Iterator[Array]:
@@ -32,89 +86,10 @@ def tensors_of(network: Network, theta: Array) -> Iterator[Array]:
         start += size
 
 
-def dense(x: Array, w: Array, b: Array) -> Array:
-    """x w + b."""
-    return jnp.matmul(x, w, precision=EXACT) + b
-
-
-def relu(x: Array) -> Array:
-    """max(x, 0); its derivative at 0 is 0."""
-    return jnp.where(x > 0, x, 0)
-
-
-def conv2d(x: Array, w: Array, stride: int = 1, padding: str = "VALID") -> Array:
-    """Images (n, height, width, channels) and kernels (k, k, in, out), without bias."""
-    layout = ("NHWC", "HWIO", "NHWC")
-    return lax.conv_general_dilated(x, w, (stride, stride), padding, dimension_numbers=layout, precision=EXACT)
-
-
-def larger(x: Array, y: Array) -> Array:
-    """max(x, y); the gradient goes to x where they are equal."""
-    return jnp.where(x >= y, x, y)
-
-
-def max_pool(x: Array) -> Array:
-    """The largest of each 2 x 2 pixels; a last odd row or column is left out; the gradient goes to the first."""
-    rows, columns = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
-    upper, lower = x[:, 0:rows:2, :columns], x[:, 1:rows:2, :columns]
-    return larger(
-        larger(upper[:, :, 0::2], upper[:, :, 1::2]),
-        larger(lower[:, :, 0::2], lower[:, :, 1::2]),
-    )
-
-
-def batch_norm(x: Array, scale: Array, shift: Array) -> Array:
-    """Each channel with mean and variance of the batch, through which the gradient goes too."""
-    centred = x - jnp.mean(x, axis=(0, 1, 2))
-    variance = jnp.mean(centred * centred, axis=(0, 1, 2))
-    return centred * lax.rsqrt(variance + EPSILON) * scale + shift
-
-
-def mlp(network: Network, tensors: Iterator[Array], x: Array) -> Array:
-    """Fully connected layers with relu between them."""
-    x = dense(x.reshape(x.shape[0], -1), next(tensors), next(tensors))
-    for _ in network.layers[1:]:
-        x = dense(relu(x), next(tensors), next(tensors))
-    return x
-
-
-def cnn(tensors: Iterator[Array], x: Array) -> Array:
-    """Three convolutions, the first two pooled, and two fully connected layers."""
-    for _ in range(2):
-        x = relu(max_pool(conv2d(x, next(tensors)) + next(tensors)))
-    x = relu(conv2d(x, next(tensors)) + next(tensors))
-    x = relu(dense(x.reshape(x.shape[0], -1), next(tensors), next(tensors)))
-    return dense(x, next(tensors), next(tensors))
-
-
-def resnet(blocks: int, tensors: Iterator[Array], x: Array) -> Array:
-    """Stages of blocks relu(shortcut(x) + convolutions(x)), the mean over all pixels, logits."""
-
-    def convolution(x: Array, stride: int = 1) -> Array:
-        return batch_norm(conv2d(x, next(tensors), stride, "SAME"), next(tensors), next(tensors))
-
-    x = relu(convolution(x))
-    for stage in range(len(STAGES)):
-        for block in range(blocks):
-            stride = 2 if stage > 0 and block == 0 else 1
-            shortcut = convolution(x, stride) if block == 0 else x
-            x = relu(shortcut + convolution(relu(convolution(x, stride))))
-    return dense(jnp.mean(x, axis=(1, 2)), next(tensors), next(tensors))
-
-
-def logits(network: Network, theta: Array, x: Array) -> Array:
-    """Logits (n, classes), batch norm as in training."""
-    tensors = tensors_of(network, theta)
-    if network.name == "cnn":
-        return cnn(tensors, x)
-    if network.name in BLOCKS:
-        return resnet(BLOCKS[network.name], tensors, x)
-    return mlp(network, tensors, x)
-
-
 def loss(network: Network, theta: Array, x: Array, y: Array) -> Array:
-    """The mean softmax cross entropy."""
-    logarithms = jax.nn.log_softmax(logits(network, theta, x))
+    """The mean softmax cross entropy, batch norm as in training."""
+    logits = network.apply(JaxLayers(), tensors_of(network, theta), x)
+    logarithms = jax.nn.log_softmax(logits)
     return -jnp.mean(jnp.take_along_axis(logarithms, y[:, None], axis=1))
 
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rbd_ref._types import Float32Array, Words
+from rbd_ref._types import Float32Array, Indices, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.models.networks import Labels, Network
+from rbd_ref.models.architectures import Network
 from rbd_ref.spec.operations import Draw, flush
 
 SWITCHES = {"": False, "0": False, "1": True}
@@ -118,7 +118,7 @@ class TorchBackend:
         return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=True)
 
     def loss_and_gradient(
-        self, network: Network, theta: Float32Array, x: Float32Array, y: Labels
+        self, network: Network, theta: Float32Array, x: Float32Array, y: Indices
     ) -> tuple[float, Float32Array]:
         """The mean softmax cross entropy of a batch and its gradient (D), by torch's automatic differentiation."""
         module = self.networks.module_of(network, self.device)

@@ -1,7 +1,8 @@
-"""The paper's networks as torch modules, each with one parameter: theta, flat, in the layout of rbd_ref.networks.
+"""Gradients of networks by torch: its layers for the one description of each in rbd_ref/models/architectures.py.
 
-So the gradient is one vector of D numbers as it comes from torch, and no loop goes over parameters. Batch norm takes
-mean and variance from the batch. Images come as (n, height, width, channels) and are seen as torch's channels-last.
+A network is a module with one parameter: theta, flat, in the layout of its description. So the gradient is one vector
+of D numbers as it comes from torch, and no loop goes over parameters. Batch norm takes mean and variance from the
+batch. Images come as (n, height, width, channels) and are seen as torch's channels-last.
 Tests: tests/test_torch_backend.py.
 """
 
@@ -14,96 +15,78 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rbd_ref.models.layers import EPSILON, margins
-from rbd_ref.models.networks import STAGES, Network
+from rbd_ref.models.architectures import EPSILON, Network, margins
 
 KEPT = 8  # modules that are kept for the next step
 
 
-def dense(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """x w + b with w (in, out)."""
-    return torch.addmm(b, x, w)
+class TorchLayers:
+    """`architectures.Layers` of torch; images are (n, channels, height, width), channels last in memory."""
 
+    def features(self, x: Tensor) -> int:
+        """Channels, or numbers in a row: either way the second axis."""
+        return x.shape[1]
 
-def conv2d(x: Tensor, w: Tensor, b: Tensor | None = None, stride: int = 1, padding: str = "valid") -> Tensor:
-    """A convolution with kernels (k, k, in, out); of `same` padding the odd zero comes after, as in the reference."""
-    (top, below, _), (left, beyond, _) = (margins(size, w.shape[0], stride, padding) for size in x.shape[2:])
-    if (top, left) == (below, beyond):
-        return functional.conv2d(x, w.permute(3, 2, 0, 1), b, stride, (top, left))
-    return functional.conv2d(functional.pad(x, (left, beyond, top, below)), w.permute(3, 2, 0, 1), b, stride)
+    def dense(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        """x w + b with w (in, out)."""
+        return torch.addmm(b, x, w)
+
+    def conv2d(self, x: Tensor, w: Tensor, b: Tensor | None, *, stride: int, padding: str) -> Tensor:
+        """A convolution with kernels (k, k, in, out); of `same` padding the odd zero comes after."""
+        top, below, _ = margins(x.shape[2], w.shape[0], stride, padding)
+        left, beyond, _ = margins(x.shape[3], w.shape[0], stride, padding)
+        if (top, left) == (below, beyond):
+            return functional.conv2d(x, w.permute(3, 2, 0, 1), b, stride, (top, left))
+        return functional.conv2d(functional.pad(x, (left, beyond, top, below)), w.permute(3, 2, 0, 1), b, stride)
+
+    def batch_norm(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """With mean and variance of the batch."""
+        return functional.batch_norm(x, None, None, scale, shift, training=True, eps=EPSILON)
+
+    def max_pool(self, x: Tensor) -> Tensor:
+        """The largest of each 2 x 2 pixels."""
+        return functional.max_pool2d(x, 2)
+
+    def average_pool(self, x: Tensor) -> Tensor:
+        """The mean of each channel over all pixels."""
+        return x.mean(dim=(2, 3))
+
+    def relu(self, x: Tensor) -> Tensor:
+        """max(x, 0)."""
+        return x.relu()
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """Pixel by pixel, channels fastest."""
+        return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y."""
+        return x + y
 
 
 class Flat(nn.Module):
-    """What the networks share: theta, and its tensors in order."""
+    """A network whose only parameter is theta."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.theta = nn.Parameter(torch.zeros(network.D))
-        self.shapes = network.shapes
+        self.network = network
         self.sizes = [size for layer in network.sizes for size in layer]
-        self.layers = len(network.layers)
 
     def tensors(self) -> Iterator[Tensor]:
         """theta cut into tensors of the network's shapes."""
-        for piece, shape in zip(torch.split(self.theta, self.sizes), self.shapes, strict=True):
+        for piece, shape in zip(torch.split(self.theta, self.sizes), self.network.shapes, strict=True):
             yield piece.view(shape)
 
-
-class Mlp(Flat):
-    """Fully connected layers with relu between them: `fc` and `mlp:...`."""
-
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        tensors = self.tensors()
-        x = dense(x.flatten(1), next(tensors), next(tensors))
-        for _ in range(1, self.layers):
-            x = dense(x.relu(), next(tensors), next(tensors))
-        return x
-
-
-class Cnn(Flat):
-    """Three convolutions, the first two with pooling, and two fully connected layers: `cnn`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits; what the last convolution gives is flattened pixel by pixel."""
-        tensors, x = self.tensors(), x.permute(0, 3, 1, 2)
-        for _ in range(2):
-            x = functional.max_pool2d(conv2d(x, next(tensors), next(tensors)), 2).relu()
-        x = conv2d(x, next(tensors), next(tensors)).relu()
-        x = dense(x.permute(0, 2, 3, 1).flatten(1), next(tensors), next(tensors)).relu()
-        return dense(x, next(tensors), next(tensors))
-
-
-class Resnet(Flat):
-    """Residual blocks in three stages, the first of each with a convolution on its shortcut: `resnet8`, `resnet32`."""
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of a stage, from the number of layers: two and one at the ends, two on each shortcut, four a block."""
-        return (self.layers - 3 - 2 * len(STAGES)) // (4 * len(STAGES))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits; the first blocks of stages two and three halve height and width."""
-        tensors, x = self.tensors(), x.permute(0, 3, 1, 2)
-
-        def convolution(x: Tensor, stride: int = 1) -> Tensor:
-            x = conv2d(x, next(tensors), stride=stride, padding="same")
-            return functional.batch_norm(x, None, None, next(tensors), next(tensors), training=True, eps=EPSILON)
-
-        x = convolution(x).relu()
-        for stage in range(len(STAGES)):
-            for block in range(self.blocks):
-                stride = 2 if stage > 0 and block == 0 else 1
-                shortcut = convolution(x, stride) if block == 0 else x
-                x = (shortcut + convolution(convolution(x, stride).relu())).relu()
-        return dense(x.mean(dim=(2, 3)), next(tensors), next(tensors))
+        """Logits of images (n, *input_shape)."""
+        return self.network.apply(TorchLayers(), self.tensors(), x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
 
 
 @lru_cache(KEPT)
 def module_of(network: Network, device: torch.device) -> Flat:
-    """The module of a network of rbd_ref.networks."""
-    kind = {"cnn": Cnn, "resnet8": Resnet, "resnet32": Resnet}.get(network.name, Mlp)
-    return kind(network).to(device)
+    """The module of a network, the same one for equal networks."""
+    return Flat(network).to(device)
 
 
 def loss_and_gradient(module: Flat, theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor]:

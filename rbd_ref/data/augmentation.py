@@ -3,8 +3,8 @@
 Specified to the bit, so that any implementation can feed a network the same floats. Pixels are bytes x, images
 height x width x channels; n is the number of bytes of an image.
 
-Words: the image at position p of epoch e (see data.py) has the key k = fold_in(stream_key(seed, "augmentation"), e) and
-the blocks threefry(k, (p, 0)) = (r, c) and threefry(k, (p, 1)) = (b, unused). They do not depend on the number of
+Words: the image at position p of epoch e (see batches.py) has the key k = fold_in(stream_key(seed, "augmentation"), e)
+and the blocks threefry(k, (p, 0)) = (r, c) and threefry(k, (p, 1)) = (b, unused). They do not depend on the number of
 workers, nor on what was drawn before.
 
 Augmentation, in this order, of the bytes:
@@ -30,14 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rbd_ref._check import member
-from rbd_ref._types import Words
+from rbd_ref._types import Bytes, Float32Array, Indices, Words
 from rbd_ref.kernels._jit import kernel
 from rbd_ref.kernels.prng import threefry2x32
 from rbd_ref.spec.prng import fold_in, stream_key
-
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Positions = NDArray[np.int64]
 
 
 class Recipe(NamedTuple):
@@ -57,10 +53,11 @@ RECIPES = {
 }
 
 
-def standardise(images: Bytes) -> Floats:
+def standardise(images: Bytes) -> Float32Array:
     """Step 3 of the specification for `cifar-10`: all sums are of integers below 2^53, so exact in float64."""
     values = images.reshape(len(images), -1).astype(np.float64)
-    n, total = values.shape[1], values.sum(axis=1)
+    n = values.shape[1]
+    total = values.sum(axis=1)
     spread = np.maximum(n * np.einsum("ij,ij->i", values, values) - total * total, 255**2 * n)
     values *= n
     values -= total[:, None]
@@ -68,7 +65,7 @@ def standardise(images: Bytes) -> Floats:
     return values.astype(np.float32).reshape(images.shape)
 
 
-def network_input(name: str, images: Bytes) -> Floats:
+def network_input(name: str, images: Bytes) -> Float32Array:
     """Images (count, height, width, channels) of the data set `name` as a network takes them, not augmented."""
     recipe = RECIPES[member("name", name, RECIPES)]
     if not recipe.scale:
@@ -85,7 +82,7 @@ def epoch_key(seed: int, epoch: int) -> Words:
 
 
 @kernel
-def blocks(k0: np.uint32, k1: np.uint32, positions: Positions) -> Words:
+def blocks(k0: np.uint32, k1: np.uint32, positions: Indices) -> Words:
     """The words (2, 2, count) of both blocks at these positions: r and b, then c and what is unused."""
     words = np.empty((2, 2, positions.size), np.uint32)
     for j in range(2):
@@ -107,14 +104,15 @@ def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) ->
     return windows
 
 
-def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Positions) -> Floats:
+def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Indices) -> Float32Array:
     """Images as a network takes them in training; `positions` are those of the images in the epoch."""
     recipe = RECIPES[member("name", name, RECIPES)]
     if not recipe.pad:
         return network_input(name, images)
     k0, k1 = epoch_key(seed, epoch)
     words = blocks(k0, k1, np.asarray(positions))
-    corners, b = words[:, 0], words[0, 1]
+    corners = words[:, 0]
+    b = words[0, 1]
     flipped = (b >> np.uint32(31) != 0) & recipe.flip
     result = network_input(name, crop(images, recipe.pad, corners, flipped))
     if recipe.brightness:

@@ -1,6 +1,5 @@
-"""What is needed to have data before anything is done with them: the embedded digits, the readers, the error.
+"""The one error of this package, in a file of its own so that readers, downloads and commands can all import it.
 
-The images of `digits` lie here as two idx files; digits.txt says where they are from and under which licence.
 Tests: tests/test_data.py.
 """
 

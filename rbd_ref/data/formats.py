@@ -19,11 +19,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rbd_ref._types import Bytes
 from rbd_ref.data.errors import DataError
 
-Bytes = NDArray[np.uint8]
 Decoder = Callable[[str, bytes, int], tuple[Bytes, Bytes]]
 
 CIFAR_SHAPE = (3, 32, 32)
@@ -51,9 +50,11 @@ def _readable(path: Path) -> Iterator[None]:
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> Bytes:
     """The bytes of an idx file, compressed if its name ends in .gz, which must have exactly this shape."""
-    width, count = 4 + 4 * len(shape), int(np.prod(shape))
+    width = 4 + 4 * len(shape)
+    count = int(np.prod(shape))
     with _readable(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        head, body = file.read(width), file.read(count + 1)
+        head = file.read(width)
+        body = file.read(count + 1)
     magic = bytes([0, 0, 8, len(shape)])
     if head[:4] != magic:
         raise DataError(f"{path} starts with the bytes {head[:4].hex() or 'of nothing'}, expected {magic.hex()} of idx")
@@ -88,7 +89,8 @@ class _Kept:
     """Stands for an array or a type of NumPy in a pickle: keeps what it is made of and does nothing."""
 
     def __init__(self, *made_of: Any) -> None:
-        self.made_of, self.state = made_of, ()
+        self.made_of = made_of
+        self.state: Any = ()
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -137,7 +139,8 @@ def _array(source: str, kept: Any, count: int) -> Bytes:
 def decode_python(source: str, content: bytes, count: int) -> tuple[Bytes, Bytes]:
     """A python batch: a pickled dictionary with `data`, each row as in the binary batches, and the list `labels`."""
     found = _unpickle(source, content)
-    images, labels = _array(source, found.get(b"data"), count), found.get(b"labels")
+    images = _array(source, found.get(b"data"), count)
+    labels = found.get(b"labels")
     if not isinstance(labels, list) or len(labels) != count:
         length = len(labels) if isinstance(labels, list) else "no"
         raise DataError(f"{source} has {length} labels, expected a list of {count}, one for each image")
@@ -149,7 +152,8 @@ def decode_python(source: str, content: bytes, count: int) -> tuple[Bytes, Bytes
 
 def read_tar(path: Path, names: Iterable[str]) -> dict[str, bytes]:
     """The files of these names in a .tar.gz, in whatever folder they are there; nothing is unpacked to the disk."""
-    wanted, found = set(names), {}
+    wanted = set(names)
+    found = {}
     with _readable(path), tarfile.open(path, "r:gz") as archive:
         for member in archive:
             name = PurePosixPath(member.name).name

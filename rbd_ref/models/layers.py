@@ -1,5 +1,8 @@
 """Layers: what networks are made of, each with its gradient, as primitives of HIPS autograd.
 
+Three parts for each: a kernel that does the arithmetic, a function that autograd calls with plain arrays, and the
+gradient with respect to each argument. `AutogradLayers`, at the end, is what architectures.py is bound to.
+
 Autograd brings no convolution layer, pooling or batch norm, and the bits of a BLAS may change with the number of its
 threads (OpenBLAS 0.3.31 was seen to, at 32 x 784 by 784 x 128, the first product of fc). So the kernels here are
 written out: every sum is taken in the order that its docstring says, each product and each sum rounded once and none
@@ -19,6 +22,7 @@ import numpy as np
 from autograd.extend import defvjp, defvjp_argnums, primitive
 
 from rbd_ref.kernels._jit import kernel, parallel_kernel, prange
+from rbd_ref.models.architectures import EPSILON, margins
 
 Array = Any  # a float array, or autograd's box around one
 Backward = Callable[[Array], Array]
@@ -27,7 +31,6 @@ DEPTH = 256  # terms of a matrix product that are taken at a time: so many rows 
 ROWS = 16  # rows of a matrix product that one thread takes at a time
 GROUP = 4  # images that one thread takes at a time, whose gradients with respect to weights it adds up
 GRAIN = 2**18  # products that are worth a second thread
-EPSILON = 1.001e-5  # added to a variance before its root is taken, as in keras-applications
 
 
 @kernel
@@ -71,10 +74,11 @@ def multiply(a: Array, b: Array, c: Array) -> None:
 
 
 @parallel_kernel
-def multiply_apart(a: Array, b: Array, c: Array) -> None:
+def multiply_in_parallel(a: Array, b: Array, c: Array) -> None:
     """`multiply`, its rows divided among threads."""
     for t in prange((a.shape[0] + ROWS - 1) // ROWS):
-        first, last = t * ROWS, min(t * ROWS + ROWS, a.shape[0])
+        first = t * ROWS
+        last = min(first + ROWS, a.shape[0])
         multiply(a[first:last], b, c[first:last])
 
 
@@ -83,7 +87,7 @@ def product(a: Array, b: Array, start: Array | None = None) -> Array:
     c = np.zeros((a.shape[0], b.shape[1]), dtype=b.dtype)
     if start is not None:
         c += start
-    run = multiply if a.size * b.shape[1] < GRAIN else multiply_apart
+    run = multiply if a.size * b.shape[1] < GRAIN else multiply_in_parallel
     run(a, np.ascontiguousarray(b), c)
     return c
 
@@ -130,7 +134,7 @@ def _dense_backward(argnums: tuple[int, ...], ans: Array, args: tuple[Array, ...
     parts: tuple[Backward, ...] = (
         lambda g: product(g, w.T),
         lambda g: product(x.T, g),
-        lambda g: in_order(g),
+        in_order,
     )
     return lambda g: tuple(parts[argnum](g) for argnum in argnums)
 
@@ -156,9 +160,11 @@ def gather(x: Array, channels: int, k: int, stride: int, width: int, patches: Ar
     A row is k k channels long and may have more room, which is left as it is."""
     run = k * channels
     for p in range(patches.shape[0]):
-        top, left = p // width * stride, p % width * stride * channels
+        top = p // width * stride
+        left = p % width * stride * channels
         for dy in range(k):
-            source, target = x[top + dy, left : left + run], patches[p, dy * run : dy * run + run]
+            source = x[top + dy, left : left + run]
+            target = patches[p, dy * run : dy * run + run]
             for j in range(run):
                 target[j] = source[j]
 
@@ -168,9 +174,11 @@ def scatter(patches: Array, channels: int, k: int, stride: int, width: int, x: A
     """The reverse of `gather`: every pixel takes the patches it is in, in their order."""
     run = k * channels
     for p in range(patches.shape[0]):
-        top, left = p // width * stride, p % width * stride * channels
+        top = p // width * stride
+        left = p % width * stride * channels
         for dy in range(k):
-            target, source = x[top + dy, left : left + run], patches[p, dy * run : dy * run + run]
+            source = patches[p, dy * run : dy * run + run]
+            target = x[top + dy, left : left + run]
             for j in range(run):
                 target[j] += source[j]
 
@@ -207,18 +215,6 @@ def convolve_to_images(g: Array, w: Array, channels: int, k: int, stride: int, w
             scatter(patches, channels, k, stride, width, out[n])
 
 
-def margins(size: int, k: int, stride: int, padding: str) -> tuple[int, int, int]:
-    """Zeros before and after `size` pixels, and how many pixels come out.
-
-    `valid`: no zeros, (size - k) div stride + 1. `same`: as many as give ceil(size / stride), the odd one after.
-    """
-    if padding == "valid":
-        return 0, 0, (size - k) // stride + 1
-    out = -(-size // stride)
-    total = max((out - 1) * stride + k - size, 0)
-    return total // 2, total - total // 2, out
-
-
 class Window:
     """Where the patches of a convolution lie in its images, with the zeros around them."""
 
@@ -227,7 +223,7 @@ class Window:
         self.top, below, self.rows = margins(self.height, w.shape[0], stride, padding)
         self.left, beyond, self.columns = margins(self.width, w.shape[0], stride, padding)
         self.padded = (self.n, self.height + self.top + below, self.width + self.left + beyond, self.channels)
-        self.numbers = (self.channels, w.shape[0], stride, self.columns)
+        self.geometry = (self.channels, w.shape[0], stride, self.columns)
 
     def pad(self, x: Array) -> Array:
         """Images with zeros around them, (n, height, pixels * channels)."""
@@ -244,7 +240,8 @@ class Window:
 
 
 def by_fours(w: Array) -> Array:
-    """Kernels (k, k, channels, j) as a matrix (k k channels, j) with rows of zeros to a multiple of four."""
+    """Kernels (k, k, channels, j) as a matrix (k k channels, j) with rows of zeros to a multiple of four, as
+    `multiply` is fastest with four terms at a time."""
     rows = w.reshape(-1, w.shape[3])
     return np.concatenate([rows, np.zeros((-len(rows) % 4, w.shape[3]), dtype=w.dtype)])
 
@@ -253,7 +250,7 @@ def _conv2d(x: Array, w: Array, b: Array | None = None, stride: int = 1, padding
     window = Window(x, w, stride, padding)
     out = np.empty((window.n, window.rows * window.columns, w.shape[3]), dtype=x.dtype)
     start = np.zeros(w.shape[3], dtype=x.dtype) if b is None else b
-    convolve(window.pad(x), by_fours(w), start, *window.numbers, out)
+    convolve(window.pad(x), by_fours(w), start, *window.geometry, out)
     return out.reshape(window.n, window.rows, window.columns, -1)
 
 
@@ -263,13 +260,14 @@ def _conv2d_backward(argnums: tuple[int, ...], ans: Array, args: tuple[Array, ..
     window = Window(x, w, kwargs.get("stride", 1), kwargs.get("padding", "valid"))
 
     def to_images(g: Array) -> Array:
-        out, rows = np.zeros(window.padded, dtype=g.dtype), np.ascontiguousarray(w.reshape(-1, w.shape[3]).T)
-        convolve_to_images(by_image(g), rows, *window.numbers, out.reshape(*window.padded[:2], -1))
+        out = np.zeros(window.padded, dtype=g.dtype)
+        rows = np.ascontiguousarray(w.reshape(-1, w.shape[3]).T)
+        convolve_to_images(by_image(g), rows, *window.geometry, out.reshape(*window.padded[:2], -1))
         return window.cut(out)
 
     def to_weights(g: Array) -> Array:
         out = np.zeros((-(-window.n // GROUP), *by_fours(w).shape), dtype=g.dtype)
-        convolve_to_weights(window.pad(x), by_image(g), *window.numbers, out)
+        convolve_to_weights(window.pad(x), by_image(g), *window.geometry, out)
         return in_order(out)[: w[..., 0].size].reshape(w.shape)
 
     parts = (to_images, to_weights, lambda g: channel_sums(g).astype(g.dtype))
@@ -304,7 +302,8 @@ def unpool(x: Array, y: Array, g: Array, out: Array) -> None:
         for u in range(y.shape[1]):
             for v in range(y.shape[2]):
                 for c in range(y.shape[3]):
-                    top, share = y[n, u, v, c], g[n, u, v, c]
+                    top = y[n, u, v, c]
+                    share = g[n, u, v, c]
                     first = x[n, 2 * u, 2 * v, c] == top
                     second = x[n, 2 * u, 2 * v + 1, c] == top
                     third = x[n, 2 * u + 1, 2 * v, c] == top
@@ -377,13 +376,15 @@ def _batch_norm_backward(argnums: tuple[int, ...], ans: Array, args: tuple[Array
     dshift = sum g, dscale = sum g z, dx = scale r (g - dshift / m - z dscale / m)."""
     x, scale, _ = args
     mean, variance = moments(x)
-    r, m = inverse_deviation(variance), x.size // x.shape[-1]
+    r = inverse_deviation(variance)
     z = (x - mean) * r
+    m = x.size // x.shape[-1]
 
     def back(g: Array) -> tuple[Array, ...]:
-        dshift, dscale = channel_sums(g), channel_sums(g * z)
-        means = (dshift / m).astype(g.dtype), (dscale / m).astype(g.dtype)
-        parts = scale * r * (g - means[0] - z * means[1]), dscale.astype(g.dtype), dshift.astype(g.dtype)
+        dshift = channel_sums(g)
+        dscale = channel_sums(g * z)
+        dx = scale * r * (g - (dshift / m).astype(g.dtype) - z * (dscale / m).astype(g.dtype))
+        parts = (dx, dscale.astype(g.dtype), dshift.astype(g.dtype))
         return tuple(parts[argnum] for argnum in argnums)
 
     return back
@@ -433,3 +434,43 @@ def _split(theta: Array, shapes: tuple[tuple[int, ...], ...]) -> tuple[Array, ..
 split = primitive(_split)
 split.__doc__ = """The flat vector cut into tensors of these shapes, in order; the gradient is put together again."""
 defvjp(split, lambda ans, theta, shapes: lambda g: np.concatenate([np.ravel(piece) for piece in g]), argnums=(0,))
+
+
+class AutogradLayers:
+    """`architectures.Layers` of autograd: the primitives above, batch norm as in training."""
+
+    def features(self, x: Array) -> int:
+        """The length of the last axis."""
+        return int(x.shape[-1])
+
+    def dense(self, x: Array, w: Array, b: Array) -> Array:
+        """`dense`."""
+        return dense(x, w, b)
+
+    def conv2d(self, x: Array, w: Array, b: Array | None, *, stride: int, padding: str) -> Array:
+        """`conv2d`."""
+        return conv2d(x, w, b, stride=stride, padding=padding)
+
+    def batch_norm(self, x: Array, scale: Array, shift: Array) -> Array:
+        """`batch_norm`, with the mean and variance of the batch."""
+        return batch_norm(x, scale, shift)
+
+    def max_pool(self, x: Array) -> Array:
+        """`max_pool`."""
+        return max_pool(x)
+
+    def average_pool(self, x: Array) -> Array:
+        """`average_pool`."""
+        return average_pool(x)
+
+    def relu(self, x: Array) -> Array:
+        """`relu`."""
+        return relu(x)
+
+    def flatten(self, x: Array) -> Array:
+        """(n, ...) as (n, i)."""
+        return x.reshape(x.shape[0], -1)
+
+    def add(self, x: Array, y: Array) -> Array:
+        """x + y."""
+        return x + y

@@ -28,7 +28,10 @@ import numpy as np
 from rbd_ref._check import vector
 from rbd_ref._types import F32, TWO_32, Bytes, Float32Array
 from rbd_ref.backend import Backend
-from rbd_ref.data import datasets as data
+from rbd_ref.data import batches
+from rbd_ref.data.augmentation import network_input
+from rbd_ref.data.batches import BatchAddress
+from rbd_ref.data.datasets import STANDARDS, load
 from rbd_ref.data.formats import CLASSES
 from rbd_ref.models import networks
 from rbd_ref.runs.config import Config, Layers
@@ -83,7 +86,7 @@ class NetworkProblem:
     def __init__(self, config: Config, backend: Backend) -> None:
         self.config = config
         self.backend = backend
-        self.standard = data.STANDARDS[config.data]
+        self.standard = STANDARDS[config.data]
         self.network = networks.make(config.net, self.standard.shape, CLASSES)
 
     @property
@@ -100,17 +103,17 @@ class NetworkProblem:
     def steps_per_epoch(self) -> int:
         """Batches that each worker takes in an epoch."""
         images = self.standard.train - self.standard.test
-        return data.batches_of(images, self.config.workers, self.config.batch_size)
+        return batches.batches_of(images, self.config.workers, self.config.batch_size)
 
     def initial(self, seed: int) -> Float32Array:
         """theta0 of the network."""
         return networks.initialise(self.network, seed)
 
     @cached_property
-    def divided(self) -> data.Split:
+    def divided(self) -> batches.Split:
         """The data set with its validation images apart."""
         c = self.config
-        return data.split(data.load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
+        return batches.split(load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
 
     def prepare(self) -> None:
         """Read the data set, or download it."""
@@ -122,9 +125,8 @@ class NetworkProblem:
         epoch, number = divmod(step, self.steps_per_epoch)
         if offspring is not None:
             number = self.offspring_batch(step, worker, offspring)
-        return data.training_batch(
-            self.divided, c.seed, epoch, worker, c.workers, number, c.batch_size, augment=c.augment
-        )
+        address = BatchAddress(epoch, worker, c.workers, number, c.batch_size)
+        return batches.training_batch(self.divided, c.seed, address, augment=c.augment)
 
     def offspring_batch(self, step: int, worker: int, offspring: int) -> int:
         """(x0 n) >> 32 of the epoch's n batches, where (x0, x1) = threefry(k, (0, offspring)) and k is the stream
@@ -151,9 +153,9 @@ class NetworkProblem:
         """The images and labels of one of PARTS, not augmented."""
         dataset = self.divided.dataset
         if name == "test":
-            return data.network_input(dataset.name, dataset.test_images), dataset.test_labels
+            return network_input(dataset.name, dataset.test_images), dataset.test_labels
         chosen = self.divided.train if name == "train" else self.divided.validation
-        return data.network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
+        return network_input(dataset.name, dataset.train_images[chosen]), dataset.train_labels[chosen]
 
     def score(self, theta: Float32Array, name: str) -> tuple[float, float]:
         """Accuracy and loss on a part of the data."""
