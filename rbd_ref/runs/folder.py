@@ -130,10 +130,10 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda out: out.write(text.encode()))
 
 
-def save_arrays(path: Path, info: dict[str, Any], **arrays: Float32Array) -> None:
-    """Arrays and what is to be said of them, whole or not at all."""
+def save_arrays(path: Path, info: dict[str, Any], flag: str = "--out", **arrays: Float32Array) -> None:
+    """Arrays and what is to be said of them, whole or not at all; `flag` is what names another place."""
     savez: Any = np.savez
-    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays))
+    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays), flag)
 
 
 def checkpoint_path(run: Run, t: int) -> Path:
@@ -143,7 +143,7 @@ def checkpoint_path(run: Run, t: int) -> Path:
 
 def begun(run: Run) -> bool:
     """Whether the journal has its head; if not, the run was killed before it had begun."""
-    with disk(run.journal, "read"):
+    with reading(run.journal):
         return run.journal.exists() and run.journal.stat().st_size >= START
 
 
@@ -194,9 +194,13 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         yield _values(line, f"{path}, line {number},", needed), f"{line.decode()}\n"
 
 
-def figures(values: dict[str, Any]) -> dict[str, float]:
-    """The figures of a line of metrics, without what every line has."""
-    return {name: value for name, value in values.items() if name not in ("kind", "step", "epoch", "loss", "seconds")}
+def evaluations(run: Run) -> dict[int, dict[str, float]]:
+    """The figures of each evaluation, by step, without what every line of metrics has."""
+    usual = (*METRIC_KEYS, "epoch", "loss")
+    return {
+        record["step"]: {name: value for name, value in record.items() if name not in usual}
+        for record in run.records("evaluation")
+    }
 
 
 def cut_metrics(run: Run, t: int) -> None:

@@ -137,11 +137,6 @@ class Console:
         if self.verbose:
             print(summary(values, run))
 
-    def say(self, text: str) -> None:
-        """A sentence beside the results."""
-        self.bar.close()
-        stderr(text)
-
 
 class Logbook:
     """Rank 0's log: hands what happens to history, folder and console."""
@@ -168,10 +163,8 @@ class Logbook:
 
     def _read(self, run: Run) -> None:
         """What the folder holds of the steps before a resumption."""
-        for values, _ in folders.metrics(run.metrics):
-            self.seconds_before = max(self.seconds_before, values["seconds"])
-            if values["kind"] == "evaluation":
-                self.history.evaluations[values["step"]] = folders.figures(values)
+        self.seconds_before = max((values["seconds"] for values, _ in folders.metrics(run.metrics)), default=0.0)
+        self.history.evaluations |= folders.evaluations(run)
 
     @property
     def seconds(self) -> float:
