@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import rbd_ref.operations
 
 import rbd_ref.conformance.directions
 import rbd_ref.conformance.operations
+import rbd_ref.spec.operations
 from broken_backends import (
     MUTANTS,
     AllBitsOfTheWord,
@@ -53,8 +53,8 @@ def definitions_made_once() -> Iterator[None]:
         return phi
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rbd_ref.operations, rbd_ref.conformance.directions, rbd_ref.conformance.operations):
-            patch.setattr(module, "directions_dense", lambda draw: made(replace(draw, normalize="none")))
+        for module in (rbd_ref.spec.operations, rbd_ref.conformance.directions, rbd_ref.conformance.operations):
+            patch.setattr(module, "directions", lambda draw: made(replace(draw, normalize="none")))
         yield
 
 
@@ -100,14 +100,14 @@ def test_mutants_are_many_and_described() -> None:
 
 
 @pytest.mark.compiled
-def test_plain_backend_conforms() -> None:
+def test_the_backend_numpy_conforms() -> None:
     backend = NumpyBackend()
     assert all(hasattr(backend, part) for part in PARTS)
     report = report_of(backend, LEVELS[-1])
     assert (report.level, report.failed_at) == ("L5", None)
     assert {item.outcome for item in report.checks} == {"passed"}
     assert report.missing == []
-    assert report.verdict == "plain: conforms to L5"
+    assert report.verdict == "numpy: conforms to L5"
 
 
 def test_steps_written_anew_are_right() -> None:

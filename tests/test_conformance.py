@@ -65,7 +65,7 @@ def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.compiled
 def test_a_third_party_backend_from_another_folder(tmp_path: Path) -> None:
     """As its author runs it: a module in the current folder, a failing level, exit status 1."""
-    source = "from rbd_ref.numba_backend import NumbaBackend\n\n\nclass Mine(NumbaBackend):\n    name = 'mine'\n"
+    source = "from rbd_ref.kernels.backend import NumbaBackend\n\n\nclass Mine(NumbaBackend):\n    name = 'mine'\n"
     (tmp_path / "mine.py").write_text(source + "\n    def words(self, key, counter):\n        return counter\n")
     result = run_python("-m", "rbd_ref.conformance", "--rbd-backend", "mine:Mine", folder=tmp_path)
     assert result.returncode == 1, result.stderr

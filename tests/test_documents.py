@@ -11,11 +11,13 @@ import pytest
 
 from broken_backends import MUTANTS
 from rbd_ref import basis as bases
-from rbd_ref.spec import families as distributions
-from tools import ROOT, run_python
+from rbd_ref.spec import families
+from tools import ROOT, imported, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SOURCES = sorted((ROOT / "rbd_ref").rglob("*.py"))
+PACKAGE = ROOT / "rbd_ref"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+PACKAGES = sorted({path.parent for path in PACKAGE.glob("*/*.py")})
 SPECIFICATION = ROOT / "docs" / "specification.md"
 
 
@@ -53,17 +55,40 @@ def test_constants_of_the_specification_are_those_of_the_code() -> None:
     }
     assert set(rows) == set(names)
     for name, attribute in names.items():
-        assert int(rows[name], 16) == int(np.float32(getattr(distributions, attribute)).view(np.uint32)), name
+        assert int(rows[name], 16) == int(np.float32(getattr(families, attribute)).view(np.uint32)), name
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_every_file_says_what_it_may_import_and_where_its_tests_are(source: Path) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_every_file_says_where_its_tests_are(source: Path) -> None:
     text = source.read_text()
     assert text.startswith('"""')
     if source.name not in ("__init__.py", "test_conformance.py"):
-        assert "May import: " in text.split('"""')[1]
         assert "Tests: " in text.split('"""')[1]
-    assert all((ROOT / name).exists() for name in re.findall(r"\b(?:tests|docs|benchmarks)/\w+\.\w+", text))
+    assert [
+        name for name in re.findall(r"\b(?:tests|docs|benchmarks)/\w+\.\w+", text) if not (ROOT / name).exists()
+    ] == []
+
+
+def siblings(source: Path) -> set[str]:
+    """The packages and modules directly in rbd_ref that a file imports; every file may import _check and _types."""
+    return {name.split(".")[0] for name in imported(source)} - {"_check", "_types", "__version__"}
+
+
+def allowed(package: Path) -> set[str]:
+    """What the docstring of a package says that it may import."""
+    init = package / "__init__.py"
+    line = re.search(r"^May import: ([\w, ]+)\.$", init.read_text(), flags=re.M) if init.exists() else None
+    assert line, f"rbd_ref/{package.name}/__init__.py has no line `May import: a, b.` (or `May import: nothing.`)"
+    return set(line[1].split(", ")) - {"nothing"}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_packages_import_what_they_say(package: Path) -> None:
+    """No file imports more, and nothing is named that none imports."""
+    used = {path.name: siblings(path) - {package.name} for path in package.rglob("*.py")}
+    more = {name: sorted(names - allowed(package)) for name, names in used.items() if names - allowed(package)}
+    assert more == {}, "imports that the docstring of the package does not name"
+    assert allowed(package) - set().union(*used.values()) == set(), "named, but no file imports it"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -11,8 +11,9 @@ from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at
 from rbd_ref.conformance.operations import bound
 from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.kernels.operations import place
 from rbd_ref.spec.families import FAMILIES
-from rbd_ref.spec.operations import Draw, directions, exact_project, place, reconstruct
+from rbd_ref.spec.operations import Draw, directions, exact_project, reconstruct
 from strategies import bases, seeds, vector
 from tools import COMPILED, bits
 
