@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rbd_ref import prng
+from rbd_ref import kernels, prng
 from rbd_ref.conformance import golden
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.spec.operations import reconstruct
-from tools import bits
+from tools import bits, run_python
 
 
 def test_stored_vectors_are_what_the_generator_makes(capsys: pytest.CaptureFixture[str]) -> None:
     assert golden.main(["--check"]) == 0
     assert "vectors v1 are what the definitions give" in capsys.readouterr().out
+
+
+ALONE = """
+import sys
+for name in ("numba", "llvmlite", "autograd"):
+    sys.modules[name] = None
+from rbd_ref.conformance import golden
+sys.exit(golden.main(["--check"]))
+"""
+
+
+def test_the_generator_needs_neither_numba_nor_autograd() -> None:
+    result = run_python("-c", ALONE)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def kernel_modules() -> list[object]:
+    """Every module of rbd_ref.kernels."""
+    return [
+        importlib.import_module(f"{kernels.__name__}.{found.name}") for found in pkgutil.iter_modules(kernels.__path__)
+    ]
+
+
+def test_no_kernel_has_a_part_in_the_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every function and class of the kernels is broken, and the vectors stay what they are."""
+
+    def broken(*arguments: object, **options: object) -> object:
+        raise AssertionError("a kernel was called")
+
+    for module in kernel_modules():
+        for name, value in list(vars(module).items()):
+            if callable(value) and not name.startswith("__"):
+                monkeypatch.setattr(module, name, broken)
+    with pytest.raises(AssertionError, match="a kernel was called"):
+        NumbaBackend().project(golden.draw_of(golden.read("operations")["cases"][0]), np.zeros(263, np.float32))
+    assert golden.differences() == []
 
 
 # The checksums of version v1, frozen: other bits are a new version of the vectors, never an edit of this one.
