@@ -11,14 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from rbd_ref import backend as backends
-from rbd_ref._check import finite, integer, member, vector
+from rbd_ref._check import integer, member, vector
 from rbd_ref._types import TWO_32, TWO_64, Float32Array
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import parse_family
-from rbd_ref.spec.operations import NORMALIZATIONS, Draw
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw, part
+
+
+def _projected(g: Float32Array, a: Float32Array) -> Float32Array:
+    """The coefficients of g, which are not finite where an inner product overflowed."""
+    bad = np.flatnonzero(~np.isfinite(a))
+    if bad.size:
+        raise ValueError(
+            f"g is too large: {bad.size} of {a.size} coefficients overflow float32, expected finite ones, and the "
+            f"largest |g| is {np.abs(g).max():.3g}: lower the learning rate, or scale the loss down"
+        )
+    return a
 
 
 class Basis:
@@ -68,9 +80,8 @@ class Basis:
 
     def project(self, g: ArrayLike, step: int, worker: int = 0) -> Float32Array:
         """a_i = <phi_i, g> / N_i: the coefficients of the gradient g, float32 of length plan.d."""
-        a = self.backend.project(self.draw(step, worker), vector("g", g, self.plan.D))
-        finite("the projection of g", a)
-        return a
+        gradient = vector("g", g, self.plan.D)
+        return _projected(gradient, self.backend.project(self.draw(step, worker), gradient))
 
     def project_part(self, g: ArrayLike, step: int, worker: int, directions: slice) -> Float32Array:
         """The coefficients of some directions of `project`, to the bit.
@@ -80,8 +91,7 @@ class Basis:
         draw, gradient = self.draw(step, worker), vector("g", g, self.plan.D)
         own: Callable[..., Float32Array] | None = getattr(self.backend, "project_part", None)
         a = own(draw, gradient, directions) if own else self.backend.project(draw, gradient)[directions]
-        finite("the projection of g", a)
-        return a
+        return _projected(gradient, a)
 
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Float32Array:
         """u = sum_i a_i phi_i: the update of the coefficients a, float32 of length plan.D, the same bits everywhere."""
@@ -93,17 +103,23 @@ class Basis:
         A backend may have a `reconstruct_part` that does only that part's work; otherwise it is cut from the whole.
         """
         draw, coefficients = self.draw(step, worker), vector("a", a, self.plan.d)
+        here = part(draw, k, n)
         own: Callable[..., tuple[int, Float32Array]] | None = getattr(self.backend, "reconstruct_part", None)
-        if own is not None:
-            return own(draw, coefficients, k, n)
-        first, last = self.plan.D * k // n, self.plan.D * (k + 1) // n
-        return first, self.backend.reconstruct(draw, coefficients)[first:last]
+        if own is None:
+            return here.start, self.backend.reconstruct(draw, coefficients)[here]
+        first, u = own(draw, coefficients, k, n)
+        if (first, first + u.size) != (here.start, here.stop):
+            raise ValueError(
+                f"part {k} of {n} of backend {self.backend.name} is {first} .. {first + u.size}, expected "
+                f"{here.start} .. {here.stop}: cut it where rbd_ref.spec.operations.part does, as all backends do"
+            )
+        return first, u
 
     def descend(self, g: ArrayLike, step: int, worker: int = 0) -> tuple[Float32Array, Float32Array]:
         """(a, u) with a = project(g) and u = reconstruct(a), where each direction is generated only once."""
-        a, u = self.backend.descend(self.draw(step, worker), vector("g", g, self.plan.D))
-        finite("the projection of g", a)
-        return a, u
+        gradient = vector("g", g, self.plan.D)
+        a, u = self.backend.descend(self.draw(step, worker), gradient)
+        return _projected(gradient, a), u
 
     def directions(self, indices: Sequence[int], step: int, worker: int = 0) -> Float32Array:
         """Rows phi_i as `reconstruct` uses them, (len(indices), D), zero outside their compartment; meant for a few."""
