@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import re
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from broken_backends import MUTANTS
 from rbd_ref import basis as bases
+from rbd_ref.conformance.cases import draw_at
 from rbd_ref.spec import families
+from rbd_ref.spec.compartments import explicit
 from tools import ROOT, imported, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,6 +59,25 @@ def test_constants_of_the_specification_are_those_of_the_code() -> None:
     assert set(rows) == set(names)
     for name, attribute in names.items():
         assert int(rows[name], 16) == int(np.float32(getattr(families, attribute)).view(np.uint32)), name
+
+
+def test_what_a_backend_is_given_is_what_the_specification_says() -> None:
+    """Section 13: every field and method of a `Draw` and its `Plan` that it names, with its type and shape."""
+    plan = explicit(300, [(0, 100, 2), (100, 101, 1), (101, 300, 4)])
+    draw = draw_at(plan, "sparse", "unit", 1, 2, 3)
+    values = {"draw": draw, "plan": plan, "k": 1, "index": 4, "length": 64, "most": 100, "K": 3, "d": 7, "D": 300}
+    rows = re.findall(r"^\| (`(?:draw|plan)\..*?) \| (.*?) \|", SPECIFICATION.read_text(), flags=re.M)
+    named = [(name, kind) for names, kind in rows for name in re.findall(r"`(.*?)`", names)]
+    for name, kind in named:
+        value = eval(name, {}, values)
+        if array := re.match(r"(u?int32|u?int64|float64) \((2, )?(K \+ 1|K|d),?\)$", kind):
+            shape = (2,) * bool(array[2]) + (eval(array[3], {}, values),)
+            assert (value.dtype.name, value.shape) == (array[1], shape), name
+        elif kind in ("int", "str", "slice", "`Plan`", "`Family`"):
+            assert type(value).__name__ == kind.strip("`"), name
+    fields = {field.name for owner in (draw, plan) for field in dataclasses.fields(owner)}
+    assert fields <= {name.split(".")[1] for name, _ in named}
+    assert len(named) >= 20
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
