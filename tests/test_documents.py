@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from broken_backends import MUTANTS
-from rbd_ref import basis as bases
+from rbd_ref import backend, basis
+from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance.cases import draw_at
-from rbd_ref.spec import families
+from rbd_ref.spec import compartments, families, prng
 from rbd_ref.spec.compartments import explicit
 from tools import ROOT, imported, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC = (basis, backend, compartments, prng)
 PACKAGE = ROOT / "rbd_ref"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = sorted({path.parent for path in PACKAGE.glob("*/*.py")})
@@ -44,10 +50,41 @@ def test_the_pages_have_examples() -> None:
     assert sum(page.read_text().count(">>> ") for page in PAGES) >= 10
 
 
-def test_examples_of_the_code() -> None:
-    result = doctest.testmod(bases)
+@pytest.mark.compiled
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_examples_of_the_code(module: ModuleType) -> None:
+    result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def public_names() -> Iterator[tuple[str, Any]]:
+    """What users call in these modules: functions and classes, and the methods of `Basis`."""
+    for module in PUBLIC:
+        for name, value in vars(module).items():
+            own = getattr(value, "__module__", None) == module.__name__ and callable(value)
+            if own and not name.startswith("_") and name not in ("Backend", "Layout"):
+                yield name, value
+    yield from ((name, value) for name, value in vars(basis.Basis).items() if callable(value) and name[0] != "_")
+
+
+@pytest.mark.parametrize(("name", "value"), list(public_names()), ids=lambda value: value if type(value) is str else "")
+def test_public_names_have_an_example_and_their_arguments(name: str, value: Any) -> None:
+    """And what they return, where that is not plain from what they are."""
+    text = inspect.getdoc(value) or ""
+    assert ">>> " in text
+    arguments = [p for p in inspect.signature(value).parameters if p != "self"]
+    described = [p for p in arguments if f"    {p}: " in text]
+    assert described == arguments or name in ("whole", "by_tensor")
+    assert "Returns:" in text or isinstance(value, type) or value.__annotations__["return"] == "Plan"
+
+
+def test_the_job_for_backend_authors_calls_the_suite_as_it_is() -> None:
+    """The command in the recipe of docs/backends.md has options that exist."""
+    line = re.search(r"run: python -m rbd_ref.conformance (.*)", (ROOT / "docs" / "backends.md").read_text())
+    assert line is not None
+    options = command.parser().parse_args(line[1].split())
+    assert (options.rbd_backend, options.report.name) == ("my_package.backend:MyBackend", "conformance.json")
 
 
 def test_constants_of_the_specification_are_those_of_the_code() -> None:
