@@ -91,9 +91,9 @@ _FOLDER = cache_folder()
 
 
 def _compile(function: F, **options: Any) -> F:
-    """Machine code, made at the first call and kept; or plain Python, without its warnings that words overflow."""
+    """Machine code, made at the first call and kept; or plain Python, without NumPy's warnings of what overflows."""
     if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
+        return np.errstate(over="ignore", invalid="ignore")(function)
     with _cache_in(_FOLDER):
         compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     return cast(F, compiled)
