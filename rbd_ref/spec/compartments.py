@@ -198,7 +198,14 @@ def _plan(sizes: Iterable[Any], d: Any, total: Any) -> Plan:
 
 
 def whole(D: int, d: int) -> Plan:
-    """One compartment of D elements with d directions.
+    """One compartment.
+
+    Args:
+        D: number of parameters.
+        d: number of directions, 1 <= d <= D.
+
+    Returns:
+        A `Plan`.
 
     Examples:
         >>> from rbd_ref import compartments
@@ -216,6 +223,9 @@ def even(D: int, k: int, d: int | Sequence[int] | None = None, total: int | None
         k: number of compartments, 1 <= k <= D.
         d: directions of each compartment, one number for all or a list; or
         total: directions of all together, which `split` divides.
+
+    Returns:
+        A `Plan`.
 
     Examples:
         >>> from rbd_ref import compartments
@@ -237,6 +247,9 @@ def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total:
         d: directions of each compartment, one number for all or a list; or
         total: directions of all together, which `split` divides.
 
+    Returns:
+        A `Plan`.
+
     Examples:
         >>> from rbd_ref import compartments
         >>> compartments.by_layer([[784 * 128, 128], [128 * 10, 10]], d=5).sizes
@@ -246,7 +259,15 @@ def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total:
 
 
 def by_tensor(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
-    """One compartment for each tensor of each layer; arguments as in `by_layer`.
+    """One compartment for each tensor of each layer.
+
+    Args:
+        layers: for each layer its size, or the list of its tensors' sizes.
+        d: directions of each compartment, one number for all or a list; or
+        total: directions of all together, which `split` divides.
+
+    Returns:
+        A `Plan`.
 
     Examples:
         >>> from rbd_ref import compartments
@@ -264,6 +285,9 @@ def proportional(sizes: Sequence[int], reduction: float, floor: int = 1) -> Plan
         sizes: elements of each compartment.
         reduction: how many elements share a direction, 1 or more.
         floor: the least d of a compartment.
+
+    Returns:
+        A `Plan`.
 
     Examples:
         >>> from rbd_ref import compartments
@@ -283,6 +307,9 @@ def explicit(D: int, ranges: Sequence[tuple[int, int, int]]) -> Plan:
     Args:
         D: number of parameters.
         ranges: start, stop and number of directions of each compartment.
+
+    Returns:
+        A `Plan`.
 
     Examples:
         >>> from rbd_ref import compartments
