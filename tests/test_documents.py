@@ -129,7 +129,7 @@ def test_every_file_says_where_its_tests_are(source: Path) -> None:
 
 
 def siblings(source: Path) -> set[str]:
-    """The packages and modules directly in rbd_ref that a file imports, but those at the bottom, which every file may."""
+    """The packages and modules directly in rbd_ref that a file imports; those at the bottom, every file may."""
     return {name for name in (full.split(".")[0] for full in imported(source)) if not name.startswith("_")}
 
 
