@@ -8,6 +8,7 @@ them is copied by hand.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -440,6 +441,7 @@ TABLES: dict[str, Callable[[Row], str]] = {
 
 def main() -> None:
     """Write the tables of the page and draw its picture."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     figures = json.loads(FIGURES.read_text())
     put(PAGE, {name: make(figures) for name, make in TABLES.items()})
     draw(figures)
