@@ -41,7 +41,11 @@ from rbd_ref.training.communicator import Options, World, find_world, share
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.trainer import NullLog, StepTimes, Trainer
 
-WORKERS, DIMS, BATCH, CLASSES, SHAPE = 16, 250, 32, 10, (28, 28, 1)
+WORKERS = 16
+DIMS = 250
+BATCH = 32
+CLASSES = 10
+SHAPE = (28, 28, 1)
 RATE = 1e-3
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that pip installed beside this Python
 PATIENCE = 400.0  # seconds that a job may take
@@ -184,7 +188,9 @@ def play(stage: Stage, job: Job, meter: Meter) -> Row:
     """A round of a case: seconds of all ranks by step, bytes handed to MPI, and what the switch counted."""
     communicator = stage.communicator
     communicator.barrier()
-    before, sent, lines = meter.read(communicator.rank), communicator.bytes_sent, []
+    before = meter.read(communicator.rank)
+    sent = communicator.bytes_sent
+    lines = []
     for _ in range(job.steps):
         processor = time.process_time()
         times = stage.step()

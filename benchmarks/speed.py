@@ -368,7 +368,9 @@ def main() -> None:
     options = parser.parse_args()
     if torch is not None:
         torch.set_num_threads(numba.get_num_threads())
-    before, rows, times = machine(), [], {}
+    before = machine()
+    rows = []
+    times = {}
     for D, d in SHAPES:
         some, figures = shape_rows(D, d, options.seconds)
         rows, times = rows + some, times | figures

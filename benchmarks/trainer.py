@@ -116,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    before, dataset, found = machine(), noise(), {}
+    before = machine()
+    dataset = noise()
+    found = {}
     for family in ("normal", "srht"):
         parts = found[family] = epoch(family, dataset)
         own = parts["all"] - parts["gradient"] - parts["descend"]
