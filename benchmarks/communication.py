@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import network
@@ -34,14 +33,19 @@ import numpy as np
 import rbd_ref as rbd
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.methods import descent
-from rbd_ref.methods.descent import EMPTY, Settings, State, added
+from rbd_ref.methods.base import sum_rows
+from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.models import networks
-from rbd_ref.training import trainer as training
-from rbd_ref.training.communicator import find, share
-from rbd_ref.training.trainer import Silence, Times
+from rbd_ref.runs.config import Config
+from rbd_ref.training.communicator import Options, World, find_world, share
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.trainer import NullLog, StepTimes, Trainer
 
-WORKERS, DIMS, BATCH, CLASSES, SHAPE = 16, 250, 32, 10, (28, 28, 1)
+WORKERS = 16
+DIMS = 250
+BATCH = 32
+CLASSES = 10
+SHAPE = (28, 28, 1)
 RATE = 1e-3
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that pip installed beside this Python
 PATIENCE = 400.0  # seconds that a job may take
@@ -60,7 +64,7 @@ class Case(NamedTuple):
         return f"{self.mode} {self.family}".strip()
 
 
-RBD = tuple(Case(mode, family) for family in ("normal", "srht") for mode in descent.EXCHANGES)
+RBD = tuple(Case(mode, family) for family in ("normal", "srht") for mode in EXCHANGES)
 SGD = (Case("sgd"), Case("all-reduce"))
 CASES = (*RBD, *SGD)
 FEW = (Case("independent", "srht"), Case("split", "srht"))
@@ -81,77 +85,89 @@ class Job:
 
 
 class Noise:
-    """The loss of the network on a batch of noise for each worker: a `descent.Oracle`."""
+    """The loss of the network on a batch of noise for each worker: a problem of one's own to the trainer."""
 
     def __init__(self, workers: int) -> None:
-        self.network, generator = networks.make("fc", SHAPE, CLASSES), np.random.default_rng(0)
+        self.network = networks.make("fc", SHAPE, CLASSES)
+        self.D = self.network.D
+        generator = np.random.default_rng(0)
         self.images = generator.standard_normal((workers, BATCH, *SHAPE), dtype=F32)
         self.labels = generator.integers(0, CLASSES, (workers, BATCH))
 
-    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
+    def initial(self, seed: int) -> Float32Array:
+        """theta0 of the network."""
+        return networks.initialise(self.network, seed)
+
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
         """Loss and gradient on the worker's batch."""
         return networks.loss_and_gradient(self.network, theta, self.images[worker], self.labels[worker])
 
-    def loss(self, theta: Float32Array, t: int, worker: int, offspring: int | None) -> float:
-        """The loss on it."""
-        return networks.loss(self.network, theta, self.images[worker], self.labels[worker])
-
 
 class Stage:
-    """A case being played: as much of a replica as `training.advance` asks for, and the state it has come to."""
+    """A case being played: its trainer, and the replica it has come to."""
 
-    def __init__(self, case: Case, problem: Noise, workers: int) -> None:
-        self.case, self.problem, self.config = case, problem, SimpleNamespace(workers=workers)
-        D, mode = problem.network.D, case.mode if case.family else descent.EXCHANGES[0]
-        basis = rbd.Basis(rbd.compartments.whole(D, d=DIMS), family=case.family or "normal")
-        self.settings = Settings(RATE, workers=workers, exchange=mode)
-        self.method = descent.make("rbd" if case.family else "sgd", basis, self.settings)
-        self.state = State(networks.initialise(problem.network, 0), 0, EMPTY)
+    def __init__(self, case: Case, problem: Noise, world: World, workers: int) -> None:
+        self.case = case
+        self.problem = problem
+        self.communicator = world.communicator
+        self.workers = workers
+        config = Config(
+            method="rbd" if case.family else "sgd",
+            family=case.family or "normal",
+            exchange=case.mode if case.family else EXCHANGES[0],
+            dims=DIMS,
+            lr=RATE,
+            workers=workers,
+            steps=1,
+        )
+        experiment = Experiment(config, problem)
+        self.trainer = Trainer(experiment, world, NullLog())
+        self.replica = experiment.start()
 
-    def next(self, state: State) -> tuple[State, descent.Method]:
-        """As `Replica.next`."""
-        return state, self.method
-
-    def step(self, exchange: Any) -> Times:
+    def step(self) -> StepTimes:
         """One step, and what it took."""
         if self.case.mode == "all-reduce":
-            return self._all_reduced(exchange)
-        taken = training.advance(self, exchange, self.state, 0, Silence())  # type: ignore[arg-type]
-        self.state = taken.after
-        return taken.times
+            return self._all_reduced()
+        record = self.trainer.advance(self.replica)
+        self.replica = record.after
+        return record.times
 
-    def _all_reduced(self, exchange: Any) -> Times:
+    def _all_reduced(self) -> StepTimes:
         """A step of SGD as data-parallel programs take it: the sum of all gradients in whatever order MPI adds them."""
-        times, (theta, t, _) = [time.perf_counter()], self.state
-        workers = share(self.config.workers, exchange.rank, exchange.ranks)
-        mine = added(self.problem.gradient(theta, t, w)[1] for w in workers)
+        times = [time.perf_counter()]
+        theta, t = self.replica.theta, self.replica.t
+        workers = share(self.workers, self.communicator.rank, self.communicator.size)
+        mine = sum_rows(self.problem.loss_and_gradient(theta, t, w)[1] for w in workers)
         times.append(time.perf_counter())
-        total = self._reduce(exchange, mine)
+        total = self._reduce(mine)
         times.append(time.perf_counter())
-        self.state = State(theta - self.settings.eta * total, t + 1, EMPTY)
-        return Times(*np.diff([*times, time.perf_counter()]).tolist())
+        self.replica = self.replica.apply_update(total)
+        return StepTimes(*np.diff([*times, time.perf_counter()]).tolist())
 
-    def _reduce(self, exchange: Any, mine: Float32Array) -> Float32Array:
+    def _reduce(self, mine: Float32Array) -> Float32Array:
         """MPI's sum."""
-        if not hasattr(exchange, "comm"):
+        comm = getattr(self.communicator, "comm", None)
+        if comm is None:
             return mine
         total = np.empty_like(mine)
-        exchange.comm.Allreduce(mine, total)
-        exchange.sent += mine.nbytes
+        comm.Allreduce(mine, total)
+        self.communicator.bytes_sent += mine.nbytes
         return total
 
-    def rest(self, exchange: Any) -> None:
+    def rest(self) -> None:
         """Before another case is played, which will write where ranks of a node share their weights."""
-        self.state = self.state._replace(theta=self.state.theta.copy())
-        start_together(exchange)
+        self.replica = self.replica.with_theta(self.replica.theta.copy())
+        self.communicator.barrier()
 
-    def bare(self, exchange: Any) -> None:
+    def bare(self) -> None:
         """An exchange by itself, of what a step exchanges."""
         if self.case.mode == "all-reduce":
-            self._reduce(exchange, self.state.theta)
+            self._reduce(self.replica.theta)
             return
-        mine = len(share(self.config.workers, exchange.rank, exchange.ranks))
-        exchange.gather(np.zeros((mine, self.method.length + 1), dtype=F32), self.config.workers, 0)
+        size = self.communicator.size
+        counts = [len(share(self.workers, rank, size)) for rank in range(size)]
+        columns = self.replica.method.payload_size + 2  # a loss and a request to stop travel too
+        self.communicator.allgather_rows(np.zeros((counts[self.communicator.rank], columns), dtype=F32), counts)
 
 
 class Meter:
@@ -160,41 +176,33 @@ class Meter:
     def __init__(self, path: str) -> None:
         self.counted = np.memmap(path, dtype=np.int64, mode="r") if path else np.zeros(0, dtype=np.int64)
 
-    def read(self, exchange: Any) -> Row:
+    def read(self, rank: int) -> Row:
         """The sums over all hosts, on rank 0, while nobody sends."""
         if self.counted.size:
-            time.sleep(0.02 if exchange.rank == 0 else 0.05)
+            time.sleep(0.02 if rank == 0 else 0.05)
         table = self.counted.reshape(-1, len(network.COLUMNS)).sum(axis=0)
         return dict(zip(network.COLUMNS, table.tolist(), strict=True))
 
 
-def start_together(exchange: Any) -> None:
-    """All ranks are here."""
-    if hasattr(exchange, "comm"):
-        exchange.comm.Barrier()
-
-
-def from_all(exchange: Any, value: Any) -> list[Any]:
-    """The values of all ranks."""
-    return list(exchange.comm.allgather(value)) if hasattr(exchange, "comm") else [value]
-
-
-def play(stage: Stage, exchange: Any, job: Job, meter: Meter) -> Row:
+def play(stage: Stage, job: Job, meter: Meter) -> Row:
     """A round of a case: seconds of all ranks by step, bytes handed to MPI, and what the switch counted."""
-    start_together(exchange)
-    before, sent, lines = meter.read(exchange), exchange.sent, []
+    communicator = stage.communicator
+    communicator.barrier()
+    before = meter.read(communicator.rank)
+    sent = communicator.bytes_sent
+    lines = []
     for _ in range(job.steps):
         processor = time.process_time()
-        times = stage.step(exchange)
+        times = stage.step()
         lines.append([*times, time.process_time() - processor])
-    counted, sent = meter.read(exchange), exchange.sent - sent
+    counted, sent = meter.read(communicator.rank), communicator.bytes_sent - sent
     wire = {name: (counted[name] - before[name]) / job.steps for name in counted}
-    stage.rest(exchange)
+    stage.rest()
     began = time.perf_counter()
     for _ in range(job.bare):
-        stage.bare(exchange)
+        stage.bare()
     bare = (time.perf_counter() - began) / max(1, job.bare)
-    ranks = from_all(exchange, (lines, sent, bare))
+    ranks = communicator.allgather((lines, sent, bare))
     return {
         "seconds": np.array([rank[0] for rank in ranks]),
         "bytes": sum(rank[1] for rank in ranks) / job.steps / job.workers,
@@ -214,31 +222,32 @@ def summed_up(stage: Stage, rounds: Sequence[Row]) -> Row:
         "bytes": rounds[0]["bytes"],
         "step": float(steps[best]),
         "median": float(np.median(steps)),
-        **dict(zip(Times._fields, seconds[:, best, :3].mean(axis=0).tolist(), strict=True)),
+        **dict(zip(StepTimes._fields, seconds[:, best, :3].mean(axis=0).tolist(), strict=True)),
         "core": float(seconds[:, :, 3].sum(axis=0).min()),
         "bare": min(one["bare"] for one in rounds),
         "wire": min((one["wire"] for one in rounds), key=lambda wire: wire["bytes"]),
-        "sha256": hashlib.sha256(stage.state.theta.data).hexdigest()[:16],
+        "sha256": hashlib.sha256(stage.replica.theta.data).hexdigest()[:16],
     }
 
 
-def as_rank(job: Job, exchange: Any) -> int:
+def as_rank(job: Job, world: World) -> int:
     """What each process of a job does; rank 0 writes down what all found."""
-    exchange.options(PATIENCE, job.reconstruct, "")
-    rbd.backend.load("numba").set_threads(exchange.threads)
+    world.lifecycle.configure(Options(PATIENCE, job.reconstruct == "node"))
+    rbd.backend.load("numba").set_threads(world.node.threads)
     problem = Noise(job.workers)
-    stages = [Stage(Case(*case), problem, job.workers) for case in job.cases]
+    stages = [Stage(Case(*case), problem, world, job.workers) for case in job.cases]
     found: list[list[Row]] = [[] for _ in stages]
     for stage in stages:
-        stage.step(exchange)  # warms up
-        stage.rest(exchange)
+        stage.step()  # warms up
+        stage.rest()
     meter = Meter(job.counters)
     for _ in range(job.rounds):
         for stage, rows in zip(stages, found, strict=True):
-            rows.append(play(stage, exchange, job, meter))
-    if exchange.rank == 0:
+            rows.append(play(stage, job, meter))
+    if world.communicator.rank == 0:
         rows = [summed_up(stage, rounds) for stage, rounds in zip(stages, found, strict=True)]
-        Path(job.result).write_text(json.dumps({"threads": exchange.threads, "rows": rows}))
+        Path(job.result).write_text(json.dumps({"threads": world.node.threads, "rows": rows}))
+    world.lifecycle.close()
     return 0
 
 
@@ -347,18 +356,19 @@ def compared(rounds: int, job: Job) -> list[Row]:
 def side_by_side(ranks: int, alone: Sequence[Row], together: Sequence[Row]) -> Row:
     """A case's best figures in one process and on ranks."""
     sides = (alone, together)
-    best = {name: [min(row[name] for row in side) for side in sides] for name in ("step", "core", *Times._fields)}
+    best = {name: [min(row[name] for row in side) for side in sides] for name in ("step", "core", *StepTimes._fields)}
     same = len({row["sha256"] for side in sides for row in side}) == 1
     names = {"mode": alone[0]["mode"], "family": alone[0]["family"], "ranks": ranks}
     return {**names, **best, "load": [row["load"] for row in together], "same bits": same}
 
 
-HEAD = f"{'':20}{'ranks':>6}{'bytes':>9}{'SGD is':>9}{'look':>9}{'exchange':>9}{'rebuild':>9}{'step':>9}{'/s':>7}"
+NAMES = "".join(f"{name:>12}" for name in StepTimes._fields)
+HEAD = f"{'':20}{'ranks':>6}{'bytes':>9}{'SGD is':>9}{NAMES}{'step':>9}{'/s':>7}"
 
 
 def line(row: Row, D: int) -> str:
     """A row for the eye, times in milliseconds."""
-    times = "".join(f"{1e3 * row[name]:9.1f}" for name in (*Times._fields, "step"))
+    times = "".join(f"{1e3 * row[name]:12.1f}" for name in StepTimes._fields) + f"{1e3 * row['step']:9.1f}"
     more = f"{1e3 * row['core']:9.1f}{1e3 * row['bare']:8.2f}"
     if "hosts" in row:
         more += f"{row['wire']['bytes'] / row['hosts']:12,.0f}{row['wire']['drops']:6.0f}"
@@ -492,8 +502,8 @@ def main() -> int:
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
-        exchange = find()
-        return exchange.guard(lambda: as_rank(Job(**json.loads(options.job)), exchange))
+        world = find_world()
+        return world.lifecycle.abort_on_error(lambda: as_rank(Job(**json.loads(options.job)), world))
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, lambda number, _: sys.exit(128 + number))  # so that hosts and jobs are cleared away
     measure(options)

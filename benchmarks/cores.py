@@ -78,7 +78,9 @@ class Clock:
     def timed(self, call: Callable[[], object], pause: float, seconds: float) -> list[Seconds]:
         """One call after the other, after a first that counts for nothing."""
         whole: list[float] = []
-        self.begins, self.ends, end = [], [], time.perf_counter() + seconds
+        self.begins = []
+        self.ends = []
+        end = time.perf_counter() + seconds
         while len(whole) < 2 or time.perf_counter() < end:
             begin = time.perf_counter()
             while time.perf_counter() < begin + pause:
@@ -112,7 +114,9 @@ def work(pipe: Connection) -> None:
 @contextmanager
 def workers(count: int, spins: int) -> Iterator[list[Connection]]:
     """Pipes to so many processes that are ready, whose threads wait awake for so many rounds."""
-    context, pipes, processes = get_context("spawn"), [], []
+    context = get_context("spawn")
+    pipes = []
+    processes = []
     os.environ["GOMP_SPINCOUNT"] = str(spins)
     for _ in range(count):
         here, there = context.Pipe()
@@ -140,7 +144,9 @@ def least(times: list[Seconds]) -> Seconds:
 
 def measured(pipes: list[Connection], family: str, D: int, d: int, rounds: int) -> dict[str, object]:
     """Of one thread, of all, and of as many processes; best of rounds."""
-    one, many, processes = Task(family, D, d, 1), Task(family, D, d, len(pipes)), 0.0
+    one = Task(family, D, d, 1)
+    many = Task(family, D, d, len(pipes))
+    processes = 0.0
     single: list[Seconds] = []
     together: list[Seconds] = []
     for _ in range(rounds):
@@ -194,7 +200,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="turns of each (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options, before, threads, rows = parser.parse_args(), machine(), numba.get_num_threads(), []
+    options = parser.parse_args()
+    before = machine()
+    threads = numba.get_num_threads()
+    rows = []
     with workers(threads, SPINS[0]) as pipes:
         for D, d in SHAPES:
             for family in FAMILIES:

@@ -28,7 +28,9 @@ import rbd_ref as rbd
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.spec.families import FAMILIES
 
-D, FEW, MANY = 101_770, 4, 24
+D = 101_770
+FEW = 4
+MANY = 24
 SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_NUM_THREADS": "1"}
 MARKS = """
 #include <valgrind/callgrind.h>

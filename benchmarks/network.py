@@ -106,7 +106,9 @@ class Switch:
     """Frames from port to port: each waits for its sender's link, then for its receiver's, then for the delay."""
 
     def __init__(self, ports: Sequence[int], link: Link, counted: np.ndarray) -> None:
-        self.ports, self.link, self.counted = list(ports), link, counted
+        self.ports = list(ports)
+        self.link = link
+        self.counted = counted
         self.up, self.down = [0] * len(ports), [0] * len(ports)
         self.known: dict[bytes, int] = {}
         self.queue: list[Frame] = []

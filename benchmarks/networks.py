@@ -27,7 +27,9 @@ import numpy as np
 from rbd_ref.models import networks
 
 CASES = (("cnn", (32, 32, 3)), ("cnn", (28, 28, 1)), ("fc", (32, 32, 3)), ("fc", (28, 28, 1)), ("resnet8", (32, 32, 3)))
-BATCH, CLASSES, RATE = 32, 10, np.float32(0.01)
+BATCH = 32
+CLASSES = 10
+RATE = np.float32(0.01)
 Step = Callable[[], object]
 Clock = Callable[[], float]
 

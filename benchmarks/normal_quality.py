@@ -459,7 +459,9 @@ def count_beyond(radii: Array, weight: Array, sides: Array, points: Array) -> Co
     """Weight of the pairs with radius side > point; both ascend, and the product rounds as in the transform."""
     counts = np.zeros(points.size, np.int64)
     for i in prange(points.size):
-        start, left, total = int(np.searchsorted(radii, points[i])), sides.size, 0
+        start = int(np.searchsorted(radii, points[i]))
+        left = sides.size
+        total = 0
         while start > 0 and radii[start - 1] * sides[-1] > points[i]:
             start -= 1
         for j in range(start, radii.size):
@@ -530,7 +532,9 @@ def best_time(run: Any, arguments: tuple[Any, ...], repeats: int) -> float:
 def speeds(transforms: dict[Name, Transform], size: int = 1 << 15, rounds: int = 60) -> dict[Name, Figures]:
     """Million normals per second on one thread; in turns, so that a busy machine hits all alike."""
     x0, x1, phi = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(2 * size, np.float32)
-    key, words, best = (np.uint32(0), np.uint32(0)), math.inf, dict.fromkeys(transforms, math.inf)
+    key = (np.uint32(0), np.uint32(0))
+    words = math.inf
+    best = dict.fromkeys(transforms, math.inf)
     for _ in range(rounds):
         words = min(words, best_time(kernels.fill_words, (key, 0, 0, x0, x1), 5))
         for name, transform in transforms.items():
@@ -602,7 +606,9 @@ def distribution_tests(label: str, counts: Counts) -> dict[str, tuple[float, flo
 
 def tail_tests(counts: Counts) -> dict[str, tuple[float, float]]:
     """How many draws lie beyond some |z|, and p against N(0, 1)."""
-    draws, centre, tests = int(counts.sum()), REACH * BINS, {}
+    draws = int(counts.sum())
+    centre = REACH * BINS
+    tests = {}
     for x in (3.0, *TAILS):
         edge = int(x * BINS)
         seen = int(counts[: centre - edge].sum() + counts[centre + edge :].sum())
@@ -653,7 +659,9 @@ def print_row(label: str, figures: Figures, speed: Figures | None = None) -> Non
 
 def table(transforms: dict[Name, Transform], first: Words, draws: float) -> Figures:
     """Print and return the exact figures and the speeds of float64 and of every transform."""
-    true, weight, speed = true_lattice(first), weights(first), speeds(transforms)
+    true = true_lattice(first)
+    weight = weights(first)
+    speed = speeds(transforms)
     widths = ((name, int(form.strip("+")[0])) for name, form in COLUMNS.items())
     print(f"\nn = {draws:.0e}; moments and tail in standard deviations\n{'Q, S, C':>12} ", end="")
     print(" ".join(f"{name:>{width}}" for name, width in widths), "  normals/us")

@@ -28,7 +28,9 @@ from rbd_ref.kernels.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, S
 from rbd_ref.spec.families import FAMILIES, Family, parse_family
 from rbd_ref.spec.operations import TILE
 
-TIMES, D, DIMS = 500, 24 * TILE, 250
+TIMES = 500
+D = 24 * TILE
+DIMS = 250
 KEY = (np.uint32(1), np.uint32(2))
 
 
@@ -98,7 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each family (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options, before, found = parser.parse_args(), machine(), {}
+    options = parser.parse_args()
+    before = machine()
+    found = {}
     print(f"kernels for {numba.config.CPU_NAME or 'this machine'}; nanoseconds an entry, one thread")  # type: ignore[attr-defined]
     for family in FAMILIES:
         if family != "srht":

@@ -30,12 +30,12 @@ import numpy as np
 
 import rbd_ref as rbd
 from rbd_ref import backend as backends
+from rbd_ref import methods
 from rbd_ref._types import Float32Array
 from rbd_ref.backend import Backend
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.conformance.memory import peak
-from rbd_ref.methods import descent
-from rbd_ref.methods.descent import Settings
+from rbd_ref.methods.settings import Settings
 from rbd_ref.models import networks
 from rbd_ref.spec.families import FAMILIES
 
@@ -217,25 +217,29 @@ class Noise:
     """The gradient of the paper's network of CIFAR-10 on a batch of 32 images of noise, which is made before."""
 
     def __init__(self, backend: Backend) -> None:
-        self.backend, self.network = backend, networks.make("cnn", (32, 32, 3), 10)
+        self.backend = backend
+        self.network = networks.make("cnn", (32, 32, 3), 10)
         self.images = pseudo_random(1, BATCH * 3072).reshape(BATCH, 32, 32, 3)
         self.labels = np.arange(BATCH) % 10
 
-    def gradient(self, theta: Float32Array, t: int, worker: int) -> tuple[float, Float32Array]:
+    def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
         """By the backend's own means, if it has some."""
         return networks.gradient_of(self.backend)(self.network, theta, self.images, self.labels)
+
+    def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
+        """The loss on the same images."""
+        return networks.loss(self.network, theta, self.images, self.labels)
 
 
 def training_step(method: str, family: str, name: str) -> Callable[[], object]:
     """A whole step of training along 10,000 directions, without what brings the batch."""
-    oracle = Noise(backends.load(name))
-    basis = rbd.Basis(rbd.compartments.whole(oracle.network.D, d=10_000), 0, family, "unit", oracle.backend)
-    made = descent.make(method, basis, Settings(1e-3))
-    state = made.init(networks.initialise(oracle.network, 0), 0)
+    problem = Noise(backends.load(name))
+    basis = rbd.Basis(rbd.compartments.whole(problem.network.D, d=10_000), 0, family, "unit", problem.backend)
+    replica = methods.make(method, basis, Settings(1e-3)).start(networks.initialise(problem.network, 0), 0)
 
     def call() -> object:
-        look = made.look(oracle, state, 0)
-        return made.step(state, look.numbers[None], {0: look.u} if look.u.size else None)
+        proposal = replica.propose(problem, 0)
+        return replica.step(proposal.payload[None], {0: proposal.update} if proposal.update.size else {})
 
     return call
 
@@ -364,7 +368,9 @@ def main() -> None:
     options = parser.parse_args()
     if torch is not None:
         torch.set_num_threads(numba.get_num_threads())
-    before, rows, times = machine(), [], {}
+    before = machine()
+    rows = []
+    times = {}
     for D, d in SHAPES:
         some, figures = shape_rows(D, d, options.seconds)
         rows, times = rows + some, times | figures

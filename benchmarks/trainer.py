@@ -25,12 +25,13 @@ from speed import BATCH, keep, machine
 from rbd_ref.data import batches, datasets
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.models import networks
-from rbd_ref.runs import config
 from rbd_ref.runs import folder as runs
-from rbd_ref.training import trainer as training
-from rbd_ref.training.communicator import Alone
-from rbd_ref.training.experiment import Problem, Replica
-from rbd_ref.training.logbook import Logbook
+from rbd_ref.runs.config import Config
+from rbd_ref.training.communicator import single_process
+from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.logbook import Console, Logbook
+from rbd_ref.training.problem import NetworkProblem
+from rbd_ref.training.trainer import Trainer
 
 WARM_UP = 20  # steps
 PART = 4  # of MNIST's images one in so many
@@ -62,10 +63,10 @@ class TimedBackend(NumbaBackend):
     descend = timed("descend", NumbaBackend.descend)
 
 
-class TimedProblem(Problem):
+class TimedProblem(NetworkProblem):
     """Batches by the clock."""
 
-    batch = timed("batches", Problem.batch)
+    batch = timed("batches", NetworkProblem.batch)
 
 
 class TimedLogbook(Logbook):
@@ -89,20 +90,24 @@ def noise() -> datasets.Dataset:
 def epoch(family: str, dataset: datasets.Dataset) -> dict[str, float]:
     """Milliseconds a step of every part, over an epoch."""
     divided = batches.split(dataset, 0)
-    settings = {"data": "mnist", "net": "fc", "family": family, "dims": 250, "lr": 1e-3, "seed": 0}
-    replica = Replica(
-        config.make(settings | {"steps": batches.batches_of(len(divided.train), 1, BATCH), "batch_size": BATCH}, 1)
-    )
-    replica.basis.backend = TimedBackend()
-    replica.problem = TimedProblem(replica.config, replica.network, divided, replica.basis.backend)
+    steps = batches.batches_of(len(divided.train), 1, BATCH)
+    settings = Config(data="mnist", net="fc", family=family, dims=250, lr=1e-3, seed=0, steps=steps, batch_size=BATCH)
+    experiment = Experiment(settings)
+    experiment.basis.backend = TimedBackend()
+    problem = TimedProblem(experiment.config, experiment.basis.backend)
+    problem.divided = divided
+    experiment.problem = problem
     for t in range(WARM_UP):
-        replica.basis.descend(replica.problem.gradient(replica.start().theta, t, 0)[1], t)
+        experiment.basis.descend(problem.loss_and_gradient(experiment.start().theta, t, 0)[1], t)
     spent.clear()
     with tempfile.TemporaryDirectory() as folder:
-        run = runs.create(Path(folder) / "run", replica.config)
-        with TimedLogbook(replica, run, Alone(), quiet=True) as log, counted("all"):
-            training.train(replica, Alone(), log, replica.start(), lambda: 0)
-    found = {part: 1e3 * seconds / replica.steps for part, seconds in spent.items()}
+        run = runs.create(Path(folder) / "run", experiment.config)
+        world = single_process()
+        log = TimedLogbook(experiment, world, Console(experiment, quiet=True, verbose=False, terminal=False), run)
+        with counted("all"):
+            Trainer(experiment, world, log).train(experiment.start())
+        log.close()
+    found = {part: 1e3 * seconds / steps for part, seconds in spent.items()}
     return found | {"rest": 2 * found["all"] - sum(found.values())}
 
 
@@ -111,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    before, dataset, found = machine(), noise(), {}
+    before = machine()
+    dataset = noise()
+    found = {}
     for family in ("normal", "srht"):
         parts = found[family] = epoch(family, dataset)
         own = parts["all"] - parts["gradient"] - parts["descend"]

@@ -6,6 +6,7 @@ python docs/backend_table.py --check conformance-*.json    fails where the page 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -50,9 +51,12 @@ def backends(reports: list[Report]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write, or compare."""
-    check = "--check" in arguments
-    reports = [json.loads(Path(name).read_text()) for name in arguments if name != "--check"]
-    if put(PAGE, {"backends": backends(reports)}, check) or not check:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("reports", type=Path, nargs="+", metavar="conformance-*.json")
+    parser.add_argument("--check", action="store_true", help="fail where the page says something else")
+    options = parser.parse_args(arguments)
+    reports = [json.loads(path.read_text()) for path in options.reports]
+    if put(PAGE, {"backends": backends(reports)}, options.check) or not options.check:
         return 0
     print(f"{PAGE.name} says other than the reports: python docs/backend_table.py conformance-*.json", file=sys.stderr)
     return 1

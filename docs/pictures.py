@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -100,6 +101,7 @@ def training(axes: Axes) -> None:
 
 def main() -> None:
     """Draw everything."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     mpl.use("Agg")
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), width_ratios=(1.45, 1), layout="constrained")

@@ -8,6 +8,7 @@ them is copied by hand.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -216,7 +217,7 @@ def ranks_table(figures: Row) -> str:
         several = [found[name, count] for count in counts]
         sent = several[-1]["bytes"]
         cells = [
-            " / ".join(f"{1e3 * row[part]:,.0f}" for part in ("look", "exchange", "rebuild"))
+            " / ".join(f"{1e3 * row[part]:,.0f}" for part in ("propose", "allgather", "reconstruct"))
             + f" ({1 / row['step']:.1f})"
             for row in several
         ]
@@ -252,7 +253,7 @@ def wire_table(figures: Row) -> str:
     for name in dict.fromkeys(label(row) for row in figures["network"]):
         several = [found[(name, *place)] for place in places]
         cells = [
-            f"{row['wire']['bytes'] / row['hosts']:,.0f} B, {1e3 * row['exchange']:,.1f} / {1e3 * row['step']:,.0f} ms"
+            f"{row['wire']['bytes'] / row['hosts']:,.0f} B, {1e3 * row['allgather']:,.1f} / {1e3 * row['step']:,.0f} ms"
             for row in several
         ]
         lines.append([name, *cells])
@@ -440,6 +441,7 @@ TABLES: dict[str, Callable[[Row], str]] = {
 
 def main() -> None:
     """Write the tables of the page and draw its picture."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     figures = json.loads(FIGURES.read_text())
     put(PAGE, {name: make(figures) for name, make in TABLES.items()})
     draw(figures)

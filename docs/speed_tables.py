@@ -7,6 +7,7 @@ python docs/speed_tables.py --check    fails where a page says something else
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -174,7 +175,12 @@ def awake(figures: Figures) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write, or compare."""
-    check, speed, trainer, growth = "--check" in arguments, *map(figures_of, ("speed", "trainer", "growth"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail where a page says something else")
+    check = parser.parse_args(arguments).check
+    speed = figures_of("speed")
+    trainer = figures_of("trainer")
+    growth = figures_of("growth")
     pages = {
         ROOT / "README.md": {"times": times(speed), "targets": targets(speed, trainer)},
         DOCS / "backends.md": {"rates": rates(figures_of("backends"))},

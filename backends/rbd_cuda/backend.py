@@ -162,7 +162,9 @@ class CudaBackend:
         """Coefficients on the device."""
         if draw.family.name == "srht":
             return self._srht_project(draw, g)
-        plan, shape, a = draw.plan, shape_of(draw.family), self.device.empty(draw.plan.d, F32)
+        plan = draw.plan
+        shape = shape_of(draw.family)
+        a = self.device.empty(draw.plan.d, F32)
         q, jobs = self._dot_jobs(draw)
         sums = self.device.empty((q.size, 2), np.float64)
         self.device.launch(

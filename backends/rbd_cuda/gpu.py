@@ -24,7 +24,11 @@ def compiled(name: str) -> Any:
 class Gpu:
     """A CUDA device, or the simulator; one that cannot be used is told in one sentence."""
 
-    threads, span, parts, most_blocks, simulated = THREADS, SPAN, PARTS, MOST_BLOCKS, SIMULATED
+    threads = THREADS
+    span = SPAN
+    parts = PARTS
+    most_blocks = MOST_BLOCKS
+    simulated = SIMULATED
 
     def __init__(self) -> None:
         if not cuda.is_available():

@@ -207,8 +207,12 @@ def clear(x: Float32Array) -> None:
 def rebuild_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Array, u: Float32Array) -> None:
     """A thread for each pair of elements, which takes the directions in order."""
     job = cuda.blockIdx.x
-    k, p, first = jobs[job, 0], jobs[job, 1] + cuda.threadIdx.x, jobs[job, 2]
-    k0, k1, at = keys[0, k], keys[1, k], jobs[job, 4]
+    k = jobs[job, 0]
+    p = jobs[job, 1] + cuda.threadIdx.x
+    first = jobs[job, 2]
+    k0 = keys[0, k]
+    k1 = keys[1, k]
+    at = jobs[job, 4]
     here = jobs[job, 5] + 2 * p
     if 2 * p < sizes[k]:
         even, odd = ZERO, ZERO
@@ -225,8 +229,13 @@ def rebuild_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Arra
     """Four elements a thread; the words of some directions are made by all threads together and read by all."""
     staged = cuda.shared.array(STAGED, uint32)
     job, t = cuda.blockIdx.x, cuda.threadIdx.x
-    k, first, number, at = jobs[job, 0], jobs[job, 2], jobs[job, 3], jobs[job, 4]
-    row, block, shift = t // (BITS // 2), jobs[job, 1] + t % (BITS // 2), shift_of(code)
+    k = jobs[job, 0]
+    first = jobs[job, 2]
+    number = jobs[job, 3]
+    at = jobs[job, 4]
+    row = t // (BITS // 2)
+    block = jobs[job, 1] + t % (BITS // 2)
+    shift = shift_of(code)
     u0, u1, u2, u3 = ZERO, ZERO, ZERO, ZERO
     for begin in range(0, number, TOGETHER):
         x0, x1 = threefry(keys[0, k], keys[1, k], np.uint32(first + begin + row), np.uint32(block))
@@ -249,8 +258,13 @@ def rebuild_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Arra
 def rebuild_sparse(window: int, jobs: Jobs, keys: Words, sizes: Jobs, a: Float32Array, u: Float32Array) -> None:
     """Two windows a thread, which adds their entries to u, zero before, direction by direction."""
     job = cuda.blockIdx.x
-    k, p, first = jobs[job, 0], jobs[job, 1] + cuda.threadIdx.x, jobs[job, 2]
-    k0, k1, at, here = keys[0, k], keys[1, k], jobs[job, 4], jobs[job, 5]
+    k = jobs[job, 0]
+    p = jobs[job, 1] + cuda.threadIdx.x
+    first = jobs[job, 2]
+    k0 = keys[0, k]
+    k1 = keys[1, k]
+    at = jobs[job, 4]
+    here = jobs[job, 5]
     windows, length, longer = window_shape(sizes[k], window)
     for i in range(jobs[job, 3] if 2 * p < windows else 0):
         x0, x1 = threefry(k0, k1, np.uint32(first + i), np.uint32(p))
@@ -283,7 +297,9 @@ def reduce(inner: float, square: float, sums: Sums) -> None:
 def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, sums: Sums) -> None:
     """Each thread takes every 256th pair: some in float32, and their sums in binary64."""
     job = cuda.blockIdx.x
-    k, last, start = jobs[job, 0], jobs[job, 2], jobs[job, 4]
+    k = jobs[job, 0]
+    last = jobs[job, 2]
+    start = jobs[job, 4]
     inner, square = float64(0), float64(0)
     for begin in range(jobs[job, 1] + cuda.threadIdx.x, last, RUN * THREADS):
         s, t = ZERO, ZERO
@@ -300,8 +316,12 @@ def dot_pairs(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, 
 def dot_bits(code: int, jobs: Jobs, keys: Words, sizes: Jobs, g: Float32Array, sums: Sums) -> None:
     """The threads make a block of words each; then each takes every 256th element of those."""
     staged = cuda.shared.array(STAGED, uint32)
-    job, t, shift = cuda.blockIdx.x, cuda.threadIdx.x, shift_of(code)
-    k, last, start = jobs[job, 0], jobs[job, 2], jobs[job, 4]
+    job = cuda.blockIdx.x
+    t = cuda.threadIdx.x
+    shift = shift_of(code)
+    k = jobs[job, 0]
+    last = jobs[job, 2]
+    start = jobs[job, 4]
     inner, square = float64(0), float64(0)
     for begin in range(jobs[job, 1], last, THREADS):
         x0, x1 = threefry(keys[0, k], keys[1, k], np.uint32(jobs[job, 3]), np.uint32(begin + t))

@@ -109,7 +109,9 @@ class IpuBackend:
 
     def _words(self, keys: Words, counter: Words) -> Words:
         """The words of keys (2, n) and counters (2, n)."""
-        out, done, total = np.empty(counter.shape, dtype=np.uint32), 0, counter.shape[1]
+        out = np.empty(counter.shape, dtype=np.uint32)
+        done = 0
+        total = counter.shape[1]
         while done < total:
             n = WORDS[0] if total - done <= WORDS[0] else WORDS[1]
             part = np.zeros((4, n), dtype=np.uint32)

@@ -23,7 +23,9 @@ from rbd_ref.spec import families as law
 from rbd_ref.spec.prng import PARITY, ROTATIONS
 
 DOMAIN = "ai.graphcore"
-OPSET, DOMAIN_OPSET, IR_VERSION = 11, 1, 6
+OPSET = 11
+DOMAIN_OPSET = 1
+IR_VERSION = 6
 FLOAT, UINT32, BOOL = TensorProto.FLOAT, TensorProto.UINT32, TensorProto.BOOL
 
 # What is used of PopART's operators, with the types that its own definitions allow for their results.

@@ -95,7 +95,10 @@ class JaxBackend:
             from rbd_jax import families, hadamard, networks, sweep
         except ImportError as error:
             raise ImportError(f"JAX is missing ({error}), pip install 'rbd-ref[jax]' brings it") from error
-        self._families, self._hadamard, self._networks, self._sweep = families, hadamard, networks, sweep
+        self._families = families
+        self._hadamard = hadamard
+        self._networks = networks
+        self._sweep = sweep
 
     def words(self, key: Words, counter: Words) -> Words:
         """Threefry of each column, padded to a bucket."""

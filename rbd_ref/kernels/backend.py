@@ -123,7 +123,9 @@ class NumbaBackend:
 
     def project_part(self, draw: Draw, g: Float32Array, directions: slice) -> Float32Array:
         """Some of the coefficients of `project`."""
-        low, plan, owners = lower(draw), draw.plan, draw.plan.owners[directions]
+        low = lower(draw)
+        plan = draw.plan
+        owners = draw.plan.owners[directions]
         if low.is_srht:
             return self.project(draw, g)[directions]
         a = np.empty(owners.size, dtype=F32)
@@ -207,7 +209,9 @@ def _descend(low: Lowered, g: Float32Array, a: Float32Array, u: Float32Array) ->
 
 def _descend_cooperative(low: Lowered, k: int, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
     """Compartment k, whose parts of the vectors are given."""
-    tiles, words, threads = -(-g.size // TILE), room(low.family, g.size), numba.get_num_threads()
+    tiles = -(-g.size // TILE)
+    words = room(low.family, g.size)
+    threads = numba.get_num_threads()
     held = rows_held(g.size, a.size, tiles * (words + SUMS))
     rows = aligned(np.empty, (tiles + threads - 1, held, words), np.uint32)
     sums = np.empty((tiles, held, 2))

@@ -170,6 +170,9 @@ def fill_sparse(x0: Words, x1: Words, v: int, length: int, longer: int, first: i
     """The non-zeros of the windows v + 2p and v + 2p + 1 from block p; v is even."""
     widest()
     for p in range(x0.size):
-        here, size, more, origin = np.uint32(v + 2 * p), np.uint32(length), np.uint32(longer), np.uint32(first)
+        here = np.uint32(v + 2 * p)
+        size = np.uint32(length)
+        more = np.uint32(longer)
+        origin = np.uint32(first)
         entries[2 * p] = sparse_entry(x0[p], here, size, more, origin)
         entries[2 * p + 1] = sparse_entry(x1[p], np.uint32(here + np.uint32(1)), size, more, origin)

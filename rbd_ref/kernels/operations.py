@@ -43,7 +43,9 @@ def dot_direction(
     The stretches are held `stride` words apart; where that is 0, each is written over the one before.
     """
     g, scratch, sums, held = borrowed(g), borrowed(scratch), borrowed(sums), borrowed(held)
-    inner, square, length = 0.0, 0.0, stretch(family) * TILE
+    inner = 0.0
+    square = 0.0
+    length = stretch(family) * TILE
     for b in range((g.size + length - 1) // length):
         part, here = g[b * length : (b + 1) * length], held[b * stride :]
         hold(family, key, i, b * length, part.size, g.size, scratch, here)
@@ -180,9 +182,13 @@ def turn(
     of the turn before, whose coefficients are known by then. Then each of the next directions is held, and its sums
     are kept at sums[t, r], for tile t and row r.
     """
-    tiles, (held, words), (k, n) = sums.shape[0], rows.shape[1:], share
+    tiles = sums.shape[0]
+    held, words = rows.shape[1:]
+    k, n = share
     a, flat, sums, g, u = borrowed(a), borrowed(rows.reshape(-1)), borrowed(sums), borrowed(g), borrowed(u)
-    scratch, begin, end = borrowed(scratch), tiles * held * k // n, tiles * held * (k + 1) // n
+    scratch = borrowed(scratch)
+    begin = tiles * held * k // n
+    end = tiles * held * (k + 1) // n
     t = begin // held
     while t * held < end:
         first, last = max(begin - t * held, 0), min(end - t * held, held)
