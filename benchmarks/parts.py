@@ -24,7 +24,7 @@ from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.kernels._jit import borrowed, kernel
 from rbd_ref.kernels.backend import aligned
 from rbd_ref.kernels.families import FamilyCode, KeyPair, family_code, fill_words
-from rbd_ref.kernels.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
+from rbd_ref.kernels.tiles import MOST_BLOCKS, MOST_TILE_WORDS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
 from rbd_ref.spec.families import FAMILIES, Family, parse_family
 from rbd_ref.spec.operations import TILE
 
@@ -77,7 +77,7 @@ def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
     kind, sums = parse_family(family), np.empty((STRETCH, 1, 2))
     code = family_code(kind)
-    scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
+    scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (MOST_TILE_WORDS,), np.uint32)
     square, length = not kind.square_is_constant, stretch(code) * TILE
     g = aligned(np.empty, (length,), np.float32)
     g[:] = pseudo_random(1, length)

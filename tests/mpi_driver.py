@@ -195,7 +195,7 @@ def main() -> int:
     if room := os.environ.get("RBD_TEST_ROOM"):
         from rbd_mpi import node
 
-        node.ROOM = int(room)
+        node.TABLE_FLOATS = int(room)
     for text in filter(None, os.environ.get("RBD_TEST_FAULT", "").split(",")):
         kind, rank, place = text.split()
         if int(rank) == RANK:

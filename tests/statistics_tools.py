@@ -16,7 +16,7 @@ from rbd_ref._types import Float32Array
 from rbd_ref.kernels.families import FamilyCode, KeyPair
 from rbd_ref.kernels.hadamard import rows
 from rbd_ref.kernels.prng import threefry2x32
-from rbd_ref.kernels.tiles import LARGEST_ROOM, SCRATCH, fill
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, fill
 from rbd_ref.spec.operations import TILE
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
@@ -158,7 +158,7 @@ class Stream(NamedTuple):
 @numba.njit
 def normal_stream(law: FamilyCode, key: KeyPair, tiles: int, cells: int) -> Stream:
     """Direction 0 over `tiles` tiles, with 1 / `cells` for the width of a cell."""
-    scratch, held, z = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(TILE, np.float32)
+    scratch, held, z = np.empty(SCRATCH, np.uint32), np.empty(MOST_TILE_WORDS, np.uint32), np.empty(TILE, np.float32)
     powers, counts, table = np.zeros(6), np.zeros(16 * cells, np.int64), np.zeros((8, 4, 64), np.int64)
     bounds, largest, bad = -2 * np.log(np.arange(1, 8) / 8), 0.0, 0
     for t in range(tiles):
@@ -187,7 +187,7 @@ def normal_stream(law: FamilyCode, key: KeyPair, tiles: int, cells: int) -> Stre
 def sparse_places(law: FamilyCode, key: KeyPair, size: int, directions: int) -> NDArray[np.int64]:
     """How often each place of a window of law.window elements, with each sign, has the non-zero; size a multiple."""
     counts = np.zeros((law.window, 2), np.int64)
-    scratch, held, phi = np.empty(SCRATCH, np.uint32), np.empty(LARGEST_ROOM, np.uint32), np.empty(size, np.float32)
+    scratch, held, phi = np.empty(SCRATCH, np.uint32), np.empty(MOST_TILE_WORDS, np.uint32), np.empty(size, np.float32)
     for i in range(directions):
         fill(law, key, i, 0, size, scratch, held, phi)
         for j in range(size):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbd_ref.kernels.families import family_code, normal_pair
-from rbd_ref.kernels.tiles import SCRATCH, fill, room
+from rbd_ref.kernels.tiles import SCRATCH, fill, tile_words
 from rbd_ref.spec import families as definition
 from rbd_ref.spec.families import Family, parse_family
 from rbd_ref.spec.operations import TILE
@@ -27,7 +27,7 @@ def filled(family: Family, key: np.ndarray, i: int, size: int) -> np.ndarray:
     code = family_code(family)
     scratch, out = np.empty(SCRATCH, np.uint32), np.full(size, np.nan, np.float32)
     with np.errstate(over="ignore"):
-        held = np.empty(room(code, size), np.uint32)
+        held = np.empty(tile_words(code, size), np.uint32)
         for first in range(0, size, TILE):
             fill(code, (key[0], key[1]), i, first, size, scratch, held, out[first : first + TILE])
     return out

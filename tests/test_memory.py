@@ -10,9 +10,9 @@ import pytest
 from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.memory import peak_growth
-from rbd_ref.kernels.backend import ROOM, SUMS, NumbaBackend, rows_held
+from rbd_ref.kernels.backend import HELD_WORDS, SUMS, NumbaBackend, directions_per_turn
 from rbd_ref.kernels.families import family_code
-from rbd_ref.kernels.tiles import LARGEST_ROOM, room
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, tile_words
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import TILE
 from tools import run_python
@@ -56,23 +56,23 @@ def allocated(family: str, D: int, d: int) -> int:
 @pytest.mark.compiled
 @pytest.mark.parametrize("family", ["normal", "rademacher", "sparse", "sparse:1"])
 def test_the_allocation_rule(family: str) -> None:
-    """The update, room for some directions (two vectors, or ROOM) and for a tile more between two threads, sums of
-    tiles, and the coefficients."""
+    """The update, some directions (two vectors, or HELD_WORDS) and a tile more between two threads, sums of tiles, and
+    the coefficients."""
     for D in (50_000, 400_000):
-        tiles, words = -(-D // TILE), room(family_code(parse_family(family)), D)
-        held = rows_held(D, 10_000, tiles * (words + SUMS))
+        tiles, words = -(-D // TILE), tile_words(family_code(parse_family(family)), D)
+        held = directions_per_turn(D, 10_000, tiles * (words + SUMS))
         rule = 4 * D + 4 * held * (tiles * (words + SUMS) + words * (NumbaBackend().set_threads(0) - 1))
         for d in (50, 500):
             assert allocated(family, D, d) <= rule + 4 * d + 50_000
-        assert held * tiles * (words + SUMS) <= max(2 * tiles * (LARGEST_ROOM + SUMS), ROOM)
+        assert held * tiles * (words + SUMS) <= max(2 * tiles * (MOST_TILE_WORDS + SUMS), HELD_WORDS)
 
 
 def test_rows_held_never_grow_with_d() -> None:
     """Two long directions, more of those that are held in fewer words than they have elements, many short ones."""
-    assert {rows_held(10**6, d, 10**6) for d in (2, 10, 10**5)} == {2}
-    assert {rows_held(10**6, d, 10**6 // 32) for d in (64, 10**5)} == {64}
-    assert rows_held(10**6, 1, 10**6) == 1
-    assert rows_held(1000, 10**5, 1000) == ROOM // 1000
+    assert {directions_per_turn(10**6, d, 10**6) for d in (2, 10, 10**5)} == {2}
+    assert {directions_per_turn(10**6, d, 10**6 // 32) for d in (64, 10**5)} == {64}
+    assert directions_per_turn(10**6, 1, 10**6) == 1
+    assert directions_per_turn(1000, 10**5, 1000) == HELD_WORDS // 1000
 
 
 def test_memory_that_was_freed_before_hides_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.kernels.families import family_code
-from rbd_ref.kernels.tiles import LANES, LARGEST_ROOM, SCRATCH, STRETCH, add, dot, hold, room, stretch
+from rbd_ref.kernels.tiles import LANES, MOST_TILE_WORDS, SCRATCH, STRETCH, add, dot, hold, stretch, tile_words
 from rbd_ref.spec.families import direction_entries, parse_family
 from rbd_ref.spec.operations import TILE
 from rbd_ref.spec.prng import root_key
@@ -41,7 +41,7 @@ def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -
     expected, a = u + np.float32(-0.3) * phi, np.float32(-0.3)
     code, scratch = family_code(family), np.empty(SCRATCH, np.uint32)
     with np.errstate(over="ignore"):
-        held = np.empty(stretch(code) * room(code, size), np.uint32)
+        held = np.empty(stretch(code) * tile_words(code, size), np.uint32)
         length = stretch(code) * TILE
         for first in range(0, size, length):
             here = slice(first, min(first + length, size))
@@ -59,6 +59,6 @@ def test_no_family_needs_more_room_than_there_is(window: int) -> None:
     code = family_code(parse_family(f"sparse:{window}"))
     assert stretch(code) == {1: 1, 2: 1, 3: 1, 16: 2}.get(window, STRETCH)
     for size in (*range(1, 300), TILE, 10 * TILE + 1):
-        assert room(code, size) <= LARGEST_ROOM
-    assert room(family_code(parse_family("normal")), 1) == TILE <= LARGEST_ROOM
-    assert room(family_code(parse_family("rademacher")), 10**6) == TILE // 32
+        assert tile_words(code, size) <= MOST_TILE_WORDS
+    assert tile_words(family_code(parse_family("normal")), 1) == TILE <= MOST_TILE_WORDS
+    assert tile_words(family_code(parse_family("rademacher")), 10**6) == TILE // 32

@@ -18,7 +18,7 @@ from rbd_ref._types import F32, Float32Array
 from rbd_ref.methods.base import PendingUpdate, sum_updates
 from rbd_ref.training.communicator import share
 
-ROOM = 2**24  # floats in the window through which updates are added, at most
+TABLE_FLOATS = 2**24  # floats in the window through which updates are added, at most
 
 
 class SharedArray:
@@ -129,7 +129,7 @@ class MpiNode:
     def _sum_by_terms(self, pending: PendingUpdate) -> Float32Array:
         """Each rank lays some of the updates before all; then each adds a part of the elements, in order."""
         updates = {j: pending.term(j) for j in self._my_terms(pending.terms)}
-        width = max(1, min(pending.D, ROOM // pending.terms))
+        width = max(1, min(pending.D, TABLE_FLOATS // pending.terms))
         table = self._shared("table", (pending.terms, width))
         total = self._shared("total", (pending.D,))
         for start in range(0, pending.D, width):

@@ -19,12 +19,12 @@ from rbd_ref.backend import Capabilities
 from rbd_ref.kernels import hadamard, operations
 from rbd_ref.kernels.families import SRHT, FamilyCode, KeyPair, family_code
 from rbd_ref.kernels.prng import basis_keys, fill_threefry
-from rbd_ref.kernels.tiles import LARGEST_ROOM, SCRATCH, fill, room
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, fill, tile_words
 from rbd_ref.spec.compartments import Layout, Plan
 from rbd_ref.spec.operations import TILE, Draw, flush
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
-ROOM = 2**17  # words of directions that `descend` holds at a time, where two vectors of the size are not more than that
+HELD_WORDS = 2**17  # words of directions that `descend` holds at a time, or two vectors of the size if these are more
 SUMS = 4  # words that the two sums of a tile take
 GRAIN = 2**15  # entries of directions that are worth a thread
 LINE = 64  # bytes of a cache line
@@ -66,10 +66,10 @@ def aligned(make: Callable[..., NDArray[Any]], shape: tuple[int, ...], dtype: An
     return part.reshape(shape)
 
 
-def rows_held(size: int, d: int, words: int) -> int:
+def directions_per_turn(size: int, d: int, words: int) -> int:
     """How many directions of `size` elements `descend` holds at a time, where each takes `words` with its sums: what
     there is room for, or what two vectors of the size would take, and two at least; or fewer in as many turns."""
-    most = min(d, max(2, max(ROOM, 2 * size) // words))
+    most = min(d, max(2, max(HELD_WORDS, 2 * size) // words))
     turns = -(-d // most)
     return -(-d // turns)
 
@@ -180,7 +180,7 @@ def _direction(low: Lowered, k: int, i: int, row: Float32Array) -> None:
         x = np.empty(hadamard.padded(row.size), dtype=F32)
         hadamard.synthesise(low.key(k), chosen, np.ones(1, dtype=F32), row, x)
         return
-    scratch, held = np.empty(SCRATCH, dtype=np.uint32), np.empty(LARGEST_ROOM, dtype=np.uint32)
+    scratch, held = np.empty(SCRATCH, dtype=np.uint32), np.empty(MOST_TILE_WORDS, dtype=np.uint32)
     for first in range(0, row.size, TILE):
         fill(low.family, low.key(k), i, first, row.size, scratch, held, row[first : first + TILE])
 
@@ -210,9 +210,9 @@ def _descend(low: Lowered, g: Float32Array, a: Float32Array, u: Float32Array) ->
 def _descend_cooperative(low: Lowered, k: int, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
     """Compartment k, whose parts of the vectors are given."""
     tiles = -(-g.size // TILE)
-    words = room(low.family, g.size)
+    words = tile_words(low.family, g.size)
     threads = numba.get_num_threads()
-    held = rows_held(g.size, a.size, tiles * (words + SUMS))
-    rows = aligned(np.empty, (tiles + threads - 1, held, words), np.uint32)
-    sums = np.empty((tiles, held, 2))
+    batch = directions_per_turn(g.size, a.size, tiles * (words + SUMS))
+    rows = aligned(np.empty, (tiles + threads - 1, batch, words), np.uint32)
+    sums = np.empty((tiles, batch, 2))
     operations.descend_cooperative(low.family, low.key(k), low.divisors[k], threads, rows, sums, g, a, u)

@@ -13,8 +13,7 @@ from rbd_ref._types import Float32Array, Float64Array, Indices, Words
 from rbd_ref.kernels import hadamard
 from rbd_ref.kernels._jit import borrowed, kernel, parallel_kernel, prange
 from rbd_ref.kernels.families import FamilyCode, KeyPair
-from rbd_ref.kernels.tiles import LARGEST_ROOM as ROOM
-from rbd_ref.kernels.tiles import SCRATCH, STRETCH, Sums, add, dot, hold, room, stretch
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, STRETCH, Sums, add, dot, hold, stretch, tile_words
 from rbd_ref.spec.compartments import Layout
 from rbd_ref.spec.operations import LEAST_COEFFICIENT, TILE
 
@@ -45,10 +44,10 @@ def dot_direction(
     g, scratch, sums, held = borrowed(g), borrowed(scratch), borrowed(sums), borrowed(held)
     inner = 0.0
     square = 0.0
-    length = stretch(family) * TILE
-    for b in range((g.size + length - 1) // length):
-        part, here = g[b * length : (b + 1) * length], held[b * stride :]
-        hold(family, key, i, b * length, part.size, g.size, scratch, here)
+    span = stretch(family) * TILE
+    for b in range((g.size + span - 1) // span):
+        part, here = g[b * span : (b + 1) * span], held[b * stride :]
+        hold(family, key, i, b * span, part.size, g.size, scratch, here)
         dot(family, here, part, divisor == 0, sums[:, 0])
         for t in range((part.size + TILE - 1) // TILE):
             inner += sums[t, 0, 0]
@@ -70,7 +69,7 @@ def project(
     for q in prange(a.size):
         k = owners[q]
         part = g[layout.bounds[k] : layout.bounds[k + 1]]
-        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(MOST_TILE_WORDS, np.uint32)
         i, sums = q - layout.offsets[k], np.empty((STRETCH, 1, 2))
         a[q] = dot_direction(family, (keys[0, k], keys[1, k]), i, part, divisors[k], scratch, sums, held, 0)
 
@@ -102,7 +101,7 @@ def reconstruct(
         k, first = tiles[0, q], tiles[1, q]
         start, stop = layout.bounds[k], layout.bounds[k + 1]
         part, some = u[start + first : min(start + first + TILE, stop)], a[layout.offsets[k] : layout.offsets[k + 1]]
-        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(ROOM, np.uint32)
+        scratch, held = np.empty(SCRATCH, np.uint32), np.empty(MOST_TILE_WORDS, np.uint32)
         rebuild_tile(family, (keys[0, k], keys[1, k]), first, stop - start, some, part, scratch, held)
 
 
@@ -121,12 +120,12 @@ def descend_compartment(
     """u from 0 on: each direction is made once, dotted with g, and added while it is at hand."""
     g, a, u, scratch = borrowed(g), borrowed(a), borrowed(u), borrowed(scratch)
     sums, held = borrowed(sums), borrowed(held)
-    length, stride = stretch(family) * TILE, stretch(family) * room(family, g.size)
+    span, stride = stretch(family) * TILE, stretch(family) * tile_words(family, g.size)
     u[:] = np.float32(0)
     for i in range(a.size):
         a[i] = dot_direction(family, key, i, g, divisor, scratch, sums, held, stride)
-        for b in range((g.size + length - 1) // length):
-            add(family, a[i], held[b * stride :], u[b * length : (b + 1) * length])
+        for b in range((g.size + span - 1) // span):
+            add(family, a[i], held[b * stride :], u[b * span : (b + 1) * span])
 
 
 @parallel_kernel
@@ -147,18 +146,18 @@ def descend_per_compartment(
         there = slice(layout.offsets[k], layout.offsets[k + 1])
         part, key = g[here], (keys[0, k], keys[1, k])
         scratch, sums = np.empty(SCRATCH, np.uint32), np.empty((STRETCH, 1, 2))
-        held = np.empty((part.size + TILE - 1) // TILE * room(family, part.size), np.uint32)
+        held = np.empty((part.size + TILE - 1) // TILE * tile_words(family, part.size), np.uint32)
         descend_compartment(family, key, divisors[k], part, a[there], u[here], scratch, sums, held)
 
 
 @kernel
-def place(t: int, s: int, tiles: int, held: int, threads: int) -> int:
+def place(t: int, s: int, tiles: int, batch: int, threads: int) -> int:
     """Where the directions of tile t are held at turn s: at t or, if threads share the tile, at every other turn behind
     all tiles, so that none writes over what another still reads."""
     k = 1
-    while tiles * held * k // threads <= t * held:
+    while tiles * batch * k // threads <= t * batch:
         k += 1
-    shared = tiles * held * k // threads < (t + 1) * held
+    shared = tiles * batch * k // threads < (t + 1) * batch
     return tiles + k - 1 if shared and s % 2 == 1 else t
 
 
@@ -183,26 +182,26 @@ def turn(
     are kept at sums[t, r], for tile t and row r.
     """
     tiles = sums.shape[0]
-    held, words = rows.shape[1:]
+    batch, words = rows.shape[1:]
     k, n = share
     a, flat, sums, g, u = borrowed(a), borrowed(rows.reshape(-1)), borrowed(sums), borrowed(g), borrowed(u)
     scratch = borrowed(scratch)
-    begin = tiles * held * k // n
-    end = tiles * held * (k + 1) // n
-    t = begin // held
-    while t * held < end:
-        first, last = max(begin - t * held, 0), min(end - t * held, held)
-        count = min(stretch(family), end // held - t) if last - first == held else 1
+    begin = tiles * batch * k // n
+    end = tiles * batch * (k + 1) // n
+    t = begin // batch
+    while t * batch < end:
+        first, last = max(begin - t * batch, 0), min(end - t * batch, batch)
+        count = min(stretch(family), end // batch - t) if last - first == batch else 1
         here, stride = slice(t * TILE, (t + count) * TILE), count * words
         if first == 0 and s == 0:
             u[here] = np.float32(0)
         elif first == 0:
-            old = flat[place(t, s - 1, tiles, held, n) * held * words :]
-            for r in range(min(held, a.size - (s - 1) * held)):
-                add(family, a[(s - 1) * held + r], old[r * stride :], u[here])
-        part, new = g[here], flat[place(t, s, tiles, held, n) * held * words :]
-        for r in range(first, min(last, a.size - s * held)):
-            hold(family, key, s * held + r, t * TILE, part.size, g.size, scratch, new[r * stride :])
+            old = flat[place(t, s - 1, tiles, batch, n) * batch * words :]
+            for r in range(min(batch, a.size - (s - 1) * batch)):
+                add(family, a[(s - 1) * batch + r], old[r * stride :], u[here])
+        part, new = g[here], flat[place(t, s, tiles, batch, n) * batch * words :]
+        for r in range(first, min(last, a.size - s * batch)):
+            hold(family, key, s * batch + r, t * TILE, part.size, g.size, scratch, new[r * stride :])
             dot(family, new[r * stride :], part, square, sums[t:, r])
         t += count
 
@@ -231,12 +230,12 @@ def descend_cooperative(
     u: Float32Array,
 ) -> None:
     """One large compartment: the threads share its tiles, some directions (`rows`) at a turn, and meet once a turn."""
-    held = rows.shape[1]
-    for s in range((a.size + held - 1) // held + 1):
+    batch = rows.shape[1]
+    for s in range((a.size + batch - 1) // batch + 1):
         for k in prange(threads):
             scratch = np.empty(SCRATCH, np.uint32)
             turn(family, key, s, (k, threads), a, rows, sums, g, u, divisor == 0, scratch)
-        coefficients(sums, divisor, a[s * held : (s + 1) * held])
+        coefficients(sums, divisor, a[s * batch : (s + 1) * batch])
 
 
 @parallel_kernel

@@ -47,7 +47,7 @@ ENTRIES = STRETCH + 1  # where the non-zeros are in what `sparse` holds
 STRIDE = 16  # blocks of words that `sparse` makes at a time, so that no vector is cut short
 MOST_BLOCKS = TILE // 2 + STRIDE
 SCRATCH = 2 * MOST_BLOCKS  # words that `hold` needs to work in
-LARGEST_ROOM = ENTRIES + TILE + 2 * STRIDE
+MOST_TILE_WORDS = ENTRIES + TILE + 2 * STRIDE
 
 
 @kernel
@@ -57,7 +57,7 @@ def stretch(family: FamilyCode) -> int:
 
 
 @kernel
-def room(family: FamilyCode, size: int) -> int:
+def tile_words(family: FamilyCode, size: int) -> int:
     """Words that a tile takes, in a compartment of `size` elements; a stretch takes no more than its tiles would."""
     if family.code == RADEMACHER:
         return 2 * BLOCKS
@@ -101,7 +101,8 @@ def hold_pairs(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, scr
 def hold(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
     """The stretch of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n elements.
 
-    `scratch` has SCRATCH places and `held` what `room` says for each tile, or LARGEST_ROOM; all of both may be written.
+    `scratch` has SCRATCH places, and `held` what `tile_words` says for each tile, or MOST_TILE_WORDS. All of both may be
+    written.
     """
     if family.code == SPARSE:
         hold_sparse(family.window, key, i, first, n, size, scratch, held)

@@ -90,7 +90,7 @@ class Plan:
         return Layout(*(np.array([0, *accumulate(counts)], dtype=np.int64) for counts in (self.sizes, self.dims)))
 
     @cached_property
-    def lengths(self) -> Indices:
+    def size_array(self) -> Indices:
         """The sizes as an array."""
         return np.array(self.sizes, dtype=np.int64)
 
@@ -114,7 +114,7 @@ class Plan:
     def by_size(self, most: int) -> tuple[Indices, list[int]]:
         """The compartments with at most so many elements, and the others."""
         if most not in self._halves:
-            small = self.lengths <= most
+            small = self.size_array <= most
             self._halves[most] = np.flatnonzero(small), np.flatnonzero(~small).tolist()
         return self._halves[most]
 
@@ -129,7 +129,7 @@ class Plan:
         return self._tilings[length]
 
     def _tiles(self, length: int) -> Indices:
-        counts = -(-self.lengths // length)
+        counts = -(-self.size_array // length)
         owners = np.repeat(np.arange(self.K), counts)
         before = np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([owners, (np.arange(owners.size) - before) * length])

@@ -65,7 +65,7 @@ def divisors(plan: Plan, family: Family, normalize: str) -> Float64Array:
         return np.full(plan.K, float(plan.D))
     if normalize == "unit" and not family.square_is_constant:
         return np.zeros(plan.K)
-    return np.asarray(family.expected_square(plan.lengths), dtype=np.float64)
+    return np.asarray(family.expected_square(plan.size_array), dtype=np.float64)
 
 
 def direction(draw: Draw, k: int, i: int) -> Float32Array:
