@@ -101,7 +101,7 @@ def hold_pairs(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, scr
 def hold(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
     """The stretch of direction i over `size` elements from `first`, a multiple of TILE, into `held`: n elements.
 
-    `scratch` has SCRATCH places, and `held` what `tile_words` says for each tile, or MOST_TILE_WORDS. All of both may be
+    `scratch` has SCRATCH places, `held` what `tile_words` says for each tile, or MOST_TILE_WORDS. All of both may be
     written.
     """
     if family.code == SPARSE:
