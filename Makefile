@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 RANKS ?= 16
 # Without a GPU `cuda` is its real PTX, interpreted, and as far as that goes Numba's simulator.
-REPORTS := $(patsubst %,conformance-%.json,cuda cuda-simulated jax torch ipu numba)
+REPORTS := $(patsubst %,conformance-%.json,cuda cuda-simulated jax torch ipu numba numpy)
 CLASS_cuda := ptx_interpreter:PtxBackend
 CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2

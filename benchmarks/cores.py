@@ -25,10 +25,10 @@ import numba
 import numpy as np
 from speed import SHAPES, descend, keep, limited, machine
 
-from rbd_ref.spec import operations
+from rbd_ref.kernels import operations
 
 FAMILIES = ("normal", "rademacher", "sparse", "srht")
-KERNELS = ("descend_together", "srht_apart", "srht_together")
+KERNELS = ("descend_cooperative", "srht_per_compartment", "srht_cooperative")
 SPELL = 0.1  # seconds that are measured before another's turn
 LONG = 3.0  # seconds in which a busy machine shows
 PAUSES = (0.0, 5e-5, 8e-5, 1e-4, 1.5e-4, 3e-4)  # seconds between kernels

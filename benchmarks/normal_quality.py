@@ -1,4 +1,4 @@
-"""How good and how fast the portable Box-Muller transform of rbd_ref.distributions is, beside other degrees.
+"""How good and how fast the portable Box-Muller transform of rbd_ref.spec.families is, beside other degrees.
 
 The transform makes two float32 normals from two words with float32 operations, each rounded once. Its radius takes
 some 6e7 values and its angle 2^22 (times four symmetries), so the law of a draw follows by enumeration, without
@@ -40,7 +40,9 @@ from scipy import special, stats
 from scipy.optimize import linprog
 
 from rbd_ref._types import Words
+from rbd_ref.kernels import families as kernels
 from rbd_ref.spec import families as rbd
+from rbd_ref.spec.operations import TILE
 from rbd_ref.spec.prng import basis_keys
 
 Array = NDArray[Any]
@@ -69,7 +71,7 @@ END = 2**31 + 1  # the odd number after the last v
 GRID = np.arange(1, 209) / 32  # up to 6.5
 TAILS = (4.0, 4.5, 5.0, 5.25, 5.5, 5.75, 6.0, 6.25, 6.5)
 REACH, BINS = 7, 1 << 14  # the histogram of the sample covers [-REACH, REACH) with BINS a unit
-PAIRS = rbd.TILE // 2
+PAIRS = TILE // 2
 TILES = 256  # of one direction of the sample
 compiled = njit(nogil=True, error_model="numpy")
 compiled_parallel = njit(parallel=True, error_model="numpy")
@@ -214,7 +216,7 @@ def horner(coefficients: Sequence[np.float32]) -> Any:
 
 
 def make_radius(q: Any) -> Any:
-    """`radius_kernel` of rbd_ref with another polynomial."""
+    """`radius` of rbd_ref.kernels with another polynomial."""
     largest, one, two_ln_2, threshold = np.int32(rbd.LARGEST), rbd.ONE, rbd.TWO_LN_2, rbd.THRESHOLD
 
     @compiled
@@ -257,7 +259,7 @@ def build(name: Name, coefficients: Coefficients) -> Transform:
 def all_transforms(coefficients: Coefficients) -> dict[Name, Transform]:
     """Every candidate; the chosen one is that of rbd_ref."""
     transforms = {name: build(name, coefficients) for name in CANDIDATES}
-    return transforms | {CHOSEN: Transform(rbd.radius_kernel, rbd.fill_normal)}
+    return transforms | {CHOSEN: Transform(kernels.radius, kernels.fill_normal)}
 
 
 def pairs(transform: Transform, x0: Array, x1: Array) -> tuple[Array, Array]:
@@ -328,7 +330,7 @@ def words_that_differ(first: Words, radii: Array) -> int:
     for j in prange(first.size):
         end = np.int64(first[j + 1]) if j + 1 < first.size else END
         for x0 in range(2 * np.int64(first[j]) - 2, 2 * end - 2):
-            wrong += rbd.radius_kernel(np.uint32(x0)) != radii[j]
+            wrong += kernels.radius(np.uint32(x0)) != radii[j]
     return wrong
 
 
@@ -530,7 +532,7 @@ def speeds(transforms: dict[Name, Transform], size: int = 1 << 15, rounds: int =
     x0, x1, phi = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(2 * size, np.float32)
     key, words, best = (np.uint32(0), np.uint32(0)), math.inf, dict.fromkeys(transforms, math.inf)
     for _ in range(rounds):
-        words = min(words, best_time(rbd.fill_words, (key, 0, 0, x0, x1), 5))
+        words = min(words, best_time(kernels.fill_words, (key, 0, 0, x0, x1), 5))
         for name, transform in transforms.items():
             best[name] = min(best[name], best_time(transform.fill, (x0, x1, phi), 5))
     speed = 2e-6 * size
@@ -556,15 +558,15 @@ def add_tile(z: Array, counts: Counts, sums: Floats) -> None:
 
 
 @compiled_parallel
-def tally(key: rbd.KeyPair, tiles: int, workers: int) -> tuple[Counts, Floats]:
+def tally(key: kernels.KeyPair, tiles: int, workers: int) -> tuple[Counts, Floats]:
     """Histograms and sums of a sample made by the kernels of rbd_ref, TILES tiles from each direction."""
     counts, sums = np.zeros((workers, 2, 2 * REACH * BINS), np.int64), np.zeros((workers, 10))
     for worker in prange(workers):
         x0, x1 = np.empty(PAIRS, np.uint32), np.empty(PAIRS, np.uint32)
         z, part = np.empty(2 * PAIRS, np.float32), np.zeros(10)
         for tile in range(worker, tiles, workers):
-            rbd.fill_words(key, tile // TILES, tile % TILES * PAIRS, x0, x1)
-            rbd.fill_normal(x0, x1, z)
+            kernels.fill_words(key, tile // TILES, tile % TILES * PAIRS, x0, x1)
+            kernels.fill_normal(x0, x1, z)
             part[:] = 0.0
             add_tile(z, counts[worker], part)
             sums[worker] += part
@@ -626,7 +628,7 @@ def moment_tests(sums: Floats, draws: int) -> dict[str, tuple[float, float]]:
 def sample_tests(draws: float, seed: int) -> Figures:
     """Every test on a sample of rbd_ref: {test: {value, p}}, and its size."""
     key = basis_keys(seed, 0, 0, 1)[:, 0]
-    tiles = max(1, round(draws / rbd.TILE))
+    tiles = max(1, round(draws / TILE))
     parts, sums = tally((key[0], key[1]), tiles, get_num_threads())
     counts = parts.sum(axis=0)
     tests = distribution_tests("z0 and z1", counts.sum(axis=0))

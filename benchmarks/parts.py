@@ -23,7 +23,7 @@ from rbd_ref._types import Float32Array, Words
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.kernels._jit import borrowed, kernel
 from rbd_ref.kernels.backend import aligned
-from rbd_ref.kernels.families import FamilyCode, KeyPair, fill_words
+from rbd_ref.kernels.families import FamilyCode, KeyPair, family_code, fill_words
 from rbd_ref.kernels.tiles import LARGEST_ROOM, MOST_BLOCKS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
 from rbd_ref.spec.families import FAMILIES, Family, parse_family
 from rbd_ref.spec.operations import TILE
@@ -41,50 +41,51 @@ def words_only(key: KeyPair, blocks: int, scratch: Words) -> None:
 
 
 @kernel
-def hold_only(law: FamilyCode, key: KeyPair, length: int, scratch: Words, held: Words) -> None:
+def hold_only(code: FamilyCode, key: KeyPair, length: int, scratch: Words, held: Words) -> None:
     """A stretch, many times."""
     scratch, held = borrowed(scratch), borrowed(held)
     for i in range(TIMES):
-        hold(law, key, i, length, length, D, scratch, held)
+        hold(code, key, i, length, length, D, scratch, held)
 
 
 @kernel
-def dot_only(law: FamilyCode, square: bool, held: Words, g: Float32Array, sums: Sums) -> None:
+def dot_only(code: FamilyCode, square: bool, held: Words, g: Float32Array, sums: Sums) -> None:
     """The inner products of a stretch, many times."""
     held, g, sums = borrowed(held), borrowed(g), borrowed(sums)
     for _ in range(TIMES):
-        dot(law, held, g, square, sums[:, 0])
+        dot(code, held, g, square, sums[:, 0])
 
 
 @kernel
-def add_only(law: FamilyCode, held: Words, u: Float32Array) -> None:
+def add_only(code: FamilyCode, held: Words, u: Float32Array) -> None:
     """A stretch added to an update, many times."""
     held, u = borrowed(held), borrowed(u)
     for _ in range(TIMES):
-        add(law, np.float32(1e-3), held, u)
+        add(code, np.float32(1e-3), held, u)
 
 
 def blocks_of(family: Family) -> int:
     """Blocks of words that a stretch of a family takes."""
     if family.name == "sparse":
-        return -(-(stretch(family.law) * TILE // family.window + 2) // 2 // STRIDE) * STRIDE
+        return -(-(stretch(family_code(family)) * TILE // family.window + 2) // 2 // STRIDE) * STRIDE
     return TILE // 2 if family.name in ("normal", "uniform") else TILE // 64
 
 
 def parts(family: str, seconds: float) -> dict[str, float]:
     """Nanoseconds of each part for an entry."""
     kind, sums = parse_family(family), np.empty((STRETCH, 1, 2))
+    code = family_code(kind)
     scratch, held = np.empty(SCRATCH, np.uint32), aligned(np.empty, (LARGEST_ROOM,), np.uint32)
-    square, length = not kind.square_is_constant, stretch(kind.law) * TILE
+    square, length = not kind.square_is_constant, stretch(code) * TILE
     g = aligned(np.empty, (length,), np.float32)
     g[:] = pseudo_random(1, length)
     u = aligned(np.zeros, (length,), np.float32)
-    hold_only(kind.law, KEY, length, scratch, held)
+    hold_only(code, KEY, length, scratch, held)
     calls: dict[str, Callable[[], Any]] = {
         "words": lambda: words_only(KEY, blocks_of(kind), scratch),
-        "hold": lambda: hold_only(kind.law, KEY, length, scratch, held),
-        "dot": lambda: dot_only(kind.law, square, held, g, sums),
-        "add": lambda: add_only(kind.law, held, u),
+        "hold": lambda: hold_only(code, KEY, length, scratch, held),
+        "dot": lambda: dot_only(code, square, held, g, sums),
+        "add": lambda: add_only(code, held, u),
     }
     found = {name: 1e9 * times.wall / TIMES / length for name, times in best(calls, seconds).items()}
     whole = best({"it": limited(1, descend(D, DIMS, family))}, seconds)["it"].wall

@@ -13,7 +13,7 @@ from typing import Any
 
 from pages import put, table
 
-from rbd_ref.backend import LEVELS
+from rbd_ref.backend import LEVELS, OWN
 from rbd_ref.spec.families import FAMILIES
 
 PAGE = Path(__file__).with_name("backends.md")
@@ -39,11 +39,11 @@ def of_family(report: Report, family: str) -> str:
 
 
 def backends(reports: list[Report]) -> str:
-    """The table, the reference first."""
+    """The table, the package's own first."""
     rows = [
         [f"`{report['backend']}`", *(of_level(report, level) for level in LEVELS)]
         + [of_family(report, family) for family in FAMILIES]
-        for report in sorted(reports, key=lambda report: (report["backend"] != "numba", report["backend"]))
+        for report in sorted(reports, key=lambda report: (report["backend"] not in OWN, report["backend"]))
     ]
     return table(["backend", *LEVELS, *(f"`{family}`" for family in FAMILIES)], rows)
 

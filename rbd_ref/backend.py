@@ -28,7 +28,20 @@ PARTS = ("name", "capabilities", "words", "directions", "project", "reconstruct"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend claims: families, normalisations, the highest level it means to pass, and why no more."""
+    """What a backend claims, and what the conformance suite therefore holds it to.
+
+    Args:
+        families: the families it can generate.
+        normalizations: the normalisations it can divide by.
+        level: the highest level of the suite that it means to pass.
+        reason: why not all of these, in a few words; the suite repeats them.
+
+    Examples:
+        >>> from rbd_ref.backend import Capabilities
+        >>> signs = Capabilities(families=("rademacher",), level="L2", reason="the device has no square root")
+        >>> signs.missing()
+        ['normal', 'uniform', 'bernoulli-graphcore', 'sparse', 'srht']
+    """
 
     families: tuple[str, ...] = FAMILIES
     normalizations: tuple[str, ...] = NORMALIZATIONS
@@ -84,7 +97,16 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 def names() -> list[str]:
-    """The backends that are installed."""
+    """The backends that `load` knows by name: the package's own, and those installed as entry points.
+
+    Returns:
+        Names in alphabetical order.
+
+    Examples:
+        >>> from rbd_ref import backend
+        >>> {"numba", "numpy"} <= set(backend.names())
+        True
+    """
     return sorted(_entries())
 
 
@@ -97,7 +119,24 @@ def _find(name: str) -> Any:
 
 
 def load(name: str) -> Backend:
-    """An instance of the backend called `name`, or of the class at `package.module:Class`."""
+    """An instance of a backend.
+
+    Args:
+        name: one of `names()`, or `package.module:Class` for a class that is not registered.
+
+    Returns:
+        What the class makes when it is called without arguments.
+
+    Raises:
+        ValueError: the name is unknown, its library or device is missing, or it lacks a method of `Backend`.
+
+    Examples:
+        >>> from rbd_ref import backend
+        >>> backend.load("numpy").name
+        'numpy'
+        >>> backend.load("rbd_ref.numpy_backend:NumpyBackend").capabilities.level
+        'L5'
+    """
     if ":" not in name:
         member("backend", name, names())
     try:

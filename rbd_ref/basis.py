@@ -11,24 +11,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from rbd_ref import backend as backends
-from rbd_ref._check import finite, integer, member, vector
+from rbd_ref._check import NotFiniteError, integer, member, vector
 from rbd_ref._types import TWO_32, TWO_64, Float32Array
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import parse_family
-from rbd_ref.spec.operations import NORMALIZATIONS, Draw
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw, part
+
+
+def _projected(g: Float32Array, a: Float32Array) -> Float32Array:
+    """The coefficients of g, which are not finite where an inner product overflowed."""
+    bad = np.flatnonzero(~np.isfinite(a))
+    if bad.size:
+        raise NotFiniteError(
+            f"g is too large: {bad.size} of {a.size} coefficients overflow float32, expected finite ones, and the "
+            f"largest |g| is {np.abs(g).max():.3g}: lower the learning rate, or scale the loss down"
+        )
+    return a
 
 
 class Basis:
     """The bases of a seed: one for each step and worker, each with plan.d directions in plan.D dimensions.
 
-    >>> import numpy as np, rbd_ref as rbd
-    >>> basis = rbd.Basis(rbd.compartments.whole(1000, d=10), seed=0)
-    >>> a = basis.project(np.ones(1000, dtype=np.float32), step=3)
-    >>> basis.reconstruct(a, step=3).shape
-    (1000,)
+    Nothing is stored: `project` and `reconstruct` generate the directions they need, the same bits on every machine.
+
+    Args:
+        plan: the sizes and numbers of directions of the compartments; make one with `rbd_ref.compartments`.
+        seed: 0 <= seed < 2^64; bases of different seeds are unrelated.
+        family: the law of the entries: `normal`, `uniform`, `rademacher`, `bernoulli-graphcore`, `sparse` or
+            `sparse:S`, `srht`.
+        normalize: the divisor N_i of a coefficient: `unit` (|phi_i|^2, the paper's), `expected`, `none`, `graphcore`.
+        backend: a name (`rbd_ref.backend.names()`), `package.module:Class`, or an instance.
+
+    Raises:
+        ValueError, TypeError: one sentence of what is wrong, what was expected and what to do.
+
+    Examples:
+        >>> import numpy as np, rbd_ref as rbd
+        >>> basis = rbd.Basis(rbd.compartments.whole(1000, d=10), seed=0)
+        >>> a = basis.project(np.ones(1000, dtype=np.float32), step=3)
+        >>> basis.reconstruct(a, step=3).shape
+        (1000,)
+
+        Another machine needs the seed and the ten coefficients, and has the same update:
+
+        >>> elsewhere = rbd.Basis(rbd.compartments.whole(1000, d=10), seed=0, backend="numpy")
+        >>> bool(np.array_equal(elsewhere.reconstruct(a, step=3), basis.reconstruct(a, step=3)))
+        True
     """
 
     def __init__(
@@ -62,51 +94,164 @@ class Basis:
                 )
 
     def draw(self, step: int, worker: int = 0) -> Draw:
-        """The basis of one step and worker, as backends take it."""
+        """The basis of one step and worker, as backends take it.
+
+        Args:
+            step: 0 <= step < 2^32.
+            worker: 0 <= worker < 2^32.
+
+        Returns:
+            A `Draw`: docs/specification.md, section 13, lists its fields.
+
+        Examples:
+            >>> import rbd_ref as rbd
+            >>> draw = rbd.Basis(rbd.compartments.even(10, k=2, d=1)).draw(step=3, worker=1)
+            >>> (draw.step, draw.worker, draw.keys.shape)
+            (3, 1, (2, 2))
+        """
         step, worker = integer("step", step, 0, TWO_32), integer("worker", worker, 0, TWO_32)
         return Draw(self.plan, self.family, self.normalize, self.seed, step, worker)
 
     def project(self, g: ArrayLike, step: int, worker: int = 0) -> Float32Array:
-        """a_i = <phi_i, g> / N_i: the coefficients of the gradient g, float32 of length plan.d."""
-        a = self.backend.project(self.draw(step, worker), vector("g", g, self.plan.D))
-        finite("the projection of g", a)
-        return a
+        """a_i = <phi_i, g> / N_i: the coefficients of a gradient, which are all that is sent.
+
+        Args:
+            g: the gradient, plan.D finite floats; other float types are rounded to float32.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+
+        Returns:
+            float32 of length plan.d.
+
+        Examples:
+            >>> import numpy as np, rbd_ref as rbd
+            >>> basis = rbd.Basis(rbd.compartments.whole(4, d=4), family="srht")
+            >>> basis.project(np.array([1.0, 2.0, 3.0, 4.0]), step=0)  # orthogonal: a quarter of sums and differences
+            array([-1. ,  2. , -0.5, -1.5], dtype=float32)
+        """
+        gradient = vector("g", g, self.plan.D)
+        return _projected(gradient, self.backend.project(self.draw(step, worker), gradient))
 
     def project_part(self, g: ArrayLike, step: int, worker: int, directions: slice) -> Float32Array:
         """The coefficients of some directions of `project`, to the bit.
 
         A backend may have a `project_part` that does only their work; otherwise they are cut from the whole.
+
+        Args:
+            g: the gradient, plan.D finite floats.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+            directions: which of the plan.d directions.
+
+        Returns:
+            float32, as many as there are directions in the slice.
+
+        Examples:
+            >>> import numpy as np, rbd_ref as rbd
+            >>> basis, g = rbd.Basis(rbd.compartments.whole(100, d=9)), np.ones(100)
+            >>> part = basis.project_part(g, 0, 0, slice(3, 6))
+            >>> bool(np.array_equal(part, basis.project(g, step=0)[3:6]))
+            True
         """
         draw, gradient = self.draw(step, worker), vector("g", g, self.plan.D)
         own: Callable[..., Float32Array] | None = getattr(self.backend, "project_part", None)
         a = own(draw, gradient, directions) if own else self.backend.project(draw, gradient)[directions]
-        finite("the projection of g", a)
-        return a
+        return _projected(gradient, a)
 
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Float32Array:
-        """u = sum_i a_i phi_i: the update of the coefficients a, float32 of length plan.D, the same bits everywhere."""
+        """u = sum_i a_i phi_i: the update of the coefficients, the same bits on every backend.
+
+        Args:
+            a: plan.d finite coefficients; those below 2^-64 in magnitude count as 0.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+
+        Returns:
+            float32 of length plan.D.
+
+        Examples:
+            >>> import numpy as np, rbd_ref as rbd
+            >>> basis = rbd.Basis(rbd.compartments.whole(6, d=2), family="rademacher")
+            >>> basis.reconstruct([1.0, 0.5], step=0)  # sums of +-1 and +-1/2
+            array([-0.5, -0.5,  0.5, -0.5,  0.5, -1.5], dtype=float32)
+        """
         return self.backend.reconstruct(self.draw(step, worker), vector("a", a, self.plan.d))
 
     def reconstruct_part(self, a: ArrayLike, step: int, worker: int, k: int, n: int) -> tuple[int, Float32Array]:
-        """Part k of n of `reconstruct`, to the bit: its first element and its values; the parts make up the whole.
+        """Part k of n of `reconstruct`, to the bit; the n parts make up the whole.
 
-        A backend may have a `reconstruct_part` that does only that part's work; otherwise it is cut from the whole.
+        All backends cut at the same places (docs/specification.md, section 7). A backend may have a `reconstruct_part`
+        that does only that part's work; otherwise it is cut from the whole.
+
+        Args:
+            a: plan.d finite coefficients.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+            k: which part, 0 <= k < n.
+            n: how many parts.
+
+        Returns:
+            The first element of the part, and its values, float32.
+
+        Examples:
+            >>> import numpy as np, rbd_ref as rbd
+            >>> basis = rbd.Basis(rbd.compartments.whole(10_000, d=1))
+            >>> [(first, u.size) for first, u in (basis.reconstruct_part([1.0], 0, 0, k, 2) for k in range(2))]
+            [(0, 4096), (4096, 5904)]
         """
         draw, coefficients = self.draw(step, worker), vector("a", a, self.plan.d)
+        here = part(draw, k, n)
         own: Callable[..., tuple[int, Float32Array]] | None = getattr(self.backend, "reconstruct_part", None)
-        if own is not None:
-            return own(draw, coefficients, k, n)
-        first, last = self.plan.D * k // n, self.plan.D * (k + 1) // n
-        return first, self.backend.reconstruct(draw, coefficients)[first:last]
+        if own is None:
+            return here.start, self.backend.reconstruct(draw, coefficients)[here]
+        first, u = own(draw, coefficients, k, n)
+        if (first, first + u.size) != (here.start, here.stop):
+            raise ValueError(
+                f"part {k} of {n} of backend {self.backend.name} is {first} .. {first + u.size}, expected "
+                f"{here.start} .. {here.stop}: cut it where rbd_ref.spec.operations.part does, as all backends do"
+            )
+        return first, u
 
     def descend(self, g: ArrayLike, step: int, worker: int = 0) -> tuple[Float32Array, Float32Array]:
-        """(a, u) with a = project(g) and u = reconstruct(a), where each direction is generated only once."""
-        a, u = self.backend.descend(self.draw(step, worker), vector("g", g, self.plan.D))
-        finite("the projection of g", a)
-        return a, u
+        """a = project(g) and u = reconstruct(a), where each direction is generated only once.
+
+        Args:
+            g: the gradient, plan.D finite floats.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+
+        Returns:
+            a, float32 of length plan.d, and u, float32 of length plan.D.
+
+        Examples:
+            >>> import numpy as np, rbd_ref as rbd
+            >>> basis, g = rbd.Basis(rbd.compartments.whole(100, d=9)), np.ones(100)
+            >>> a, u = basis.descend(g, step=0)
+            >>> bool(np.array_equal(u, basis.reconstruct(a, step=0)))
+            True
+        """
+        gradient = vector("g", g, self.plan.D)
+        a, u = self.backend.descend(self.draw(step, worker), gradient)
+        return _projected(gradient, a), u
 
     def directions(self, indices: Sequence[int], step: int, worker: int = 0) -> Float32Array:
-        """Rows phi_i as `reconstruct` uses them, (len(indices), D), zero outside their compartment; meant for a few."""
+        """phi_i of some directions, as `reconstruct` uses them; meant for a few, as each takes plan.D floats.
+
+        Args:
+            indices: numbers of directions, 0 <= index < plan.d, in any order.
+            step: the step whose basis is used.
+            worker: the worker whose basis is used.
+
+        Returns:
+            float32 of shape (len(indices), plan.D), zero outside each direction's compartment, not normalised.
+
+        Examples:
+            >>> import rbd_ref as rbd
+            >>> basis = rbd.Basis(rbd.compartments.even(6, k=2, d=1), family="rademacher")
+            >>> basis.directions([1, 0], step=0)
+            array([[ 0.,  0.,  0., -1., -1.,  1.],
+                   [-1., -1.,  1.,  0.,  0.,  0.]], dtype=float32)
+        """
         numbers = [integer("a direction's index", index, 0, self.plan.d) for index in indices]
         return self.backend.directions(self.draw(step, worker), numbers)
 

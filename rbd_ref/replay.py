@@ -46,7 +46,7 @@ def answer(flags: argparse.Namespace) -> str:
     theta = recorded.replica(flags.step).theta
     digest = folders.sha256(theta)
     if flags.output:
-        folders.save_arrays(Path(flags.output), {"sha256": digest, "step": flags.step}, theta=theta)
+        folders.save_arrays(Path(flags.output), {"sha256": digest, "step": flags.step}, "--output", theta=theta)
     return f"theta after step {flags.step} has sha256 {digest}"
 
 

@@ -22,7 +22,7 @@ from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
 from rbd_ref.runs.folder import Run
-from rbd_ref.training.communicator import RanksLost, World, agree, find_world
+from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
 from rbd_ref.training.fit import EXPECTED, Job, run_job
 from rbd_ref.training.logbook import stderr
 from rbd_ref.training.trainer import StopRequest
@@ -147,7 +147,7 @@ def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:
 
 def set_up(flags: argparse.Namespace, stop: StopRequest, world: World) -> Job:
     """The job, if no rank finds a fault in the flags."""
-    return agree(world.communicator, lambda: make_job(flags, stop, world.communicator.size), *EXPECTED)
+    return collectively(world.communicator, lambda: make_job(flags, stop, world.communicator.size), *EXPECTED)
 
 
 def run_all(flags: argparse.Namespace, world: World) -> int:

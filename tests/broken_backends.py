@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rbd_ref._types import F32, Float32Array, Words
+from rbd_ref._types import F32, Float32Array, Indices, Words
 from rbd_ref.backend import Capabilities
 from rbd_ref.models.networks import Network, loss_and_gradient
-from rbd_ref.numpy_backend import Integers, NumpyBackend, Part
+from rbd_ref.numpy_backend import NumpyBackend, Part
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import (
     C1,
@@ -487,7 +487,7 @@ class Modulo(Broken):
     bug = "The place in a window is the word modulo its length."
     capabilities = SPARSE
 
-    def place(self, x: Words, length: Integers) -> Integers:
+    def place(self, x: Words, length: Indices) -> Indices:
         return x.astype(np.int64) % length
 
 
@@ -496,7 +496,7 @@ class AllBitsOfTheWord(Broken):
     bug = "The place in a window is x L >> 32 from the whole word instead of its upper 24 bits."
     capabilities = SPARSE
 
-    def place(self, x: Words, length: Integers) -> Integers:
+    def place(self, x: Words, length: Indices) -> Indices:
         return x.astype(np.int64) * length >> 32
 
 
@@ -505,7 +505,7 @@ class PlaceInFloat(Broken):
     bug = "The place in a window is computed in float32, where the product is rounded, at times to the next place."
     capabilities = SPARSE
 
-    def place(self, x: Words, length: Integers) -> Integers:
+    def place(self, x: Words, length: Indices) -> Indices:
         return ((x >> 8).astype(F32) * STEP_24 * length.astype(F32)).astype(np.int64)
 
 
@@ -514,7 +514,7 @@ class ShortLastWindow(Broken):
     bug = "Windows have S elements each and the last one the rest, instead of lengths that differ by one at most."
     capabilities = SPARSE
 
-    def windows(self, size: int, window: int) -> Integers:
+    def windows(self, size: int, window: int) -> Indices:
         return np.append(np.arange(0, size, window), size)
 
 
@@ -523,7 +523,7 @@ class LongerWindowsLast(Broken):
     bug = "The windows with one element more are the last ones instead of the first."
     capabilities = SPARSE
 
-    def windows(self, size: int, window: int) -> Integers:
+    def windows(self, size: int, window: int) -> Indices:
         return size - super().windows(size, window)[::-1]
 
 
@@ -532,7 +532,7 @@ class LengthOfTheFirst(Broken):
     bug = "All windows are drawn with the length of the first one, so that an entry may fall into the next window."
     capabilities = SPARSE
 
-    def place(self, x: Words, length: Integers) -> Integers:
+    def place(self, x: Words, length: Indices) -> Indices:
         place = super().place(x, np.full_like(length, length[0]))
         place[-1] = min(place[-1], length[-1] - 1)
         return place
@@ -562,7 +562,7 @@ class RowsWithReplacement(Broken):
     bug = "The Hadamard rows are drawn with replacement."
     capabilities = SRHT
 
-    def rows(self, part: Part) -> Integers:
+    def rows(self, part: Part) -> Indices:
         x = self.interleave(self.blocks(part, ROW_COUNTER, -(-part.d // 2)))[: part.d]
         return np.sort(x.astype(np.int64) * padded(part.size) >> 32)
 
@@ -572,7 +572,7 @@ class RowsByWord(Broken):
     bug = "The Hadamard rows are in the order of their words instead of ascending."
     capabilities = SRHT
 
-    def rows(self, part: Part) -> Integers:
+    def rows(self, part: Part) -> Indices:
         n = padded(part.size)
         words = self.interleave(self.blocks(part, ROW_COUNTER, -(-n // 2)))[:n]
         return np.argsort(words, kind="stable")[: part.d]
@@ -583,7 +583,7 @@ class RowsBelowSize(Broken):
     bug = "The Hadamard rows are drawn from the first `size` instead of all n."
     capabilities = SRHT
 
-    def rows(self, part: Part) -> Integers:
+    def rows(self, part: Part) -> Indices:
         words = self.interleave(self.blocks(part, ROW_COUNTER, -(-part.size // 2)))[: part.size]
         return np.sort(np.argsort(words, kind="stable")[: part.d])
 
@@ -593,7 +593,7 @@ class HigherRowOfEquals(Broken):
     bug = "Of two rows with equal words the sort, which is not stable, takes the higher one first."
     capabilities = SRHT
 
-    def rows(self, part: Part) -> Integers:
+    def rows(self, part: Part) -> Indices:
         n = padded(part.size)
         words = self.interleave(self.blocks(part, ROW_COUNTER, -(-n // 2)))[:n]
         return np.sort(n - 1 - np.argsort(words[::-1], kind="stable")[: part.d])
@@ -1241,7 +1241,7 @@ class SignedProduct(Broken):
     bug = "The place in a window is a product of signed words, which overflows in long windows."
     capabilities = SPARSE
 
-    def place(self, x: Words, length: Integers) -> Integers:
+    def place(self, x: Words, length: Indices) -> Indices:
         product = ((x >> 8) * length.astype(np.uint32)).astype(np.uint32).view(np.int32)
         return (product >> 24).astype(np.int64) % length
 
@@ -1267,7 +1267,7 @@ class OwnGradient(Broken):
     capabilities = SIGNS
 
     def loss_and_gradient(
-        self, network: Network, theta: Float32Array, x: Float32Array, y: Integers
+        self, network: Network, theta: Float32Array, x: Float32Array, y: Indices
     ) -> tuple[float, Float32Array]:
         loss, g = loss_and_gradient(network, self.point(theta), x, self.labels(y, network.classes))
         return self.loss(loss, len(y)), self.gradient(network, g, len(y))
@@ -1275,7 +1275,7 @@ class OwnGradient(Broken):
     def point(self, theta: Float32Array) -> Float32Array:
         return theta
 
-    def labels(self, y: Integers, classes: int) -> Integers:
+    def labels(self, y: Indices, classes: int) -> Indices:
         return y
 
     def loss(self, loss: float, n: int) -> float:
@@ -1350,7 +1350,7 @@ class LabelsFromOne(OwnGradient):
     fails_at = "L3"
     bug = "Classes are off by one."
 
-    def labels(self, y: Integers, classes: int) -> Integers:
+    def labels(self, y: Indices, classes: int) -> Indices:
         return (y + 1) % classes
 
 

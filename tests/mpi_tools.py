@@ -20,6 +20,7 @@ from rbd_ref import replay
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that pip installed beside this Python
 DRIVER = Path(__file__).with_name("mpi_driver.py")
+FIT = Path(__file__).with_name("mpi_fit.py")
 TRAIN = ("-m", "rbd_ref.train")
 MARK = "RBD_TEST_MARK"  # in the environment of a job and of all that it starts
 LONG = 120.0  # seconds that a job may take

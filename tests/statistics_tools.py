@@ -14,9 +14,9 @@ from scipy import fft, special, stats
 from rbd_ref import Basis, compartments
 from rbd_ref._types import Float32Array
 from rbd_ref.kernels.families import FamilyCode, KeyPair
+from rbd_ref.kernels.hadamard import rows
 from rbd_ref.kernels.prng import threefry2x32
 from rbd_ref.kernels.tiles import LARGEST_ROOM, SCRATCH, fill
-from rbd_ref.spec.hadamard import rows_kernel
 from rbd_ref.spec.operations import TILE
 
 # A right generator fails one test (one case of a parametrised test) with probability LEVEL at most.
@@ -203,7 +203,7 @@ def sets_of_rows(key: KeyPair, size: int, d: int, steps: int) -> NDArray[np.int6
     for step in range(steps):
         x0, x1 = threefry2x32(key[0], key[1], np.uint32(0), np.uint32(step))
         code = 0
-        for row in rows_kernel((x0, x1), size, d):
+        for row in rows((x0, x1), size, d):
             code |= 1 << row
         counts[code] += 1
     return counts

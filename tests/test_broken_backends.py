@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import rbd_ref.operations
 
 import rbd_ref.conformance.directions
 import rbd_ref.conformance.operations
+import rbd_ref.spec.operations
 from broken_backends import (
     MUTANTS,
     AllBitsOfTheWord,
@@ -23,6 +23,9 @@ from broken_backends import (
     DirectionInAByte,
     FlatNumber,
     Float64Coefficients,
+    FusedLast,
+    FusedPolynomials,
+    FusedUpdate,
     HigherRowOfEquals,
     OwnThreefry,
     PlaceInFloat,
@@ -31,8 +34,11 @@ from broken_backends import (
 )
 from rbd_ref._types import Float32Array
 from rbd_ref.backend import LEVELS, PARTS, Capabilities
+from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance.cases import ADDRESSES, draw_at
-from rbd_ref.conformance.suite import Outcome, Report, run
+from rbd_ref.conformance.operations import near
+from rbd_ref.conformance.suite import Mismatch, Outcome, Report, run, same_bits
+from rbd_ref.models.networks import loss_and_gradient
 from rbd_ref.numpy_backend import NumpyBackend, Part
 from rbd_ref.spec.compartments import whole
 from rbd_ref.spec.families import FAMILIES
@@ -53,8 +59,8 @@ def definitions_made_once() -> Iterator[None]:
         return phi
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rbd_ref.operations, rbd_ref.conformance.directions, rbd_ref.conformance.operations):
-            patch.setattr(module, "directions_dense", lambda draw: made(replace(draw, normalize="none")))
+        for module in (rbd_ref.spec.operations, rbd_ref.conformance.directions, rbd_ref.conformance.operations):
+            patch.setattr(module, "directions", lambda draw: made(replace(draw, normalize="none")))
         yield
 
 
@@ -100,14 +106,14 @@ def test_mutants_are_many_and_described() -> None:
 
 
 @pytest.mark.compiled
-def test_plain_backend_conforms() -> None:
+def test_the_backend_numpy_conforms() -> None:
     backend = NumpyBackend()
     assert all(hasattr(backend, part) for part in PARTS)
     report = report_of(backend, LEVELS[-1])
     assert (report.level, report.failed_at) == ("L5", None)
     assert {item.outcome for item in report.checks} == {"passed"}
     assert report.missing == []
-    assert report.verdict == "plain: conforms to L5"
+    assert report.verdict == "numpy: conforms to L5"
 
 
 def test_steps_written_anew_are_right() -> None:
@@ -199,6 +205,115 @@ class Raises(NumpyBackend):
 
     def row(self, part: Part, i: int) -> Float32Array:
         raise RuntimeError("the device is out of memory")
+
+
+class NoAnswer(NumpyBackend):
+    """Forgets to return anything."""
+
+    name: ClassVar[str] = "no-answer"
+    capabilities = Capabilities(families=("rademacher",), normalizations=("unit",))
+
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
+        return None  # type: ignore[return-value]
+
+
+class ListOfAnswers(NoAnswer):
+    """Returns both of its arrays in a list."""
+
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
+        return NumpyBackend.project(self, draw, g)
+
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
+        return list(super().descend(draw, g))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("backend", "sentence"),
+    [
+        (NoAnswer, "project returned NoneType, expected a NumPy array"),
+        (ListOfAnswers, "descend returned list, expected a tuple of two NumPy arrays"),
+    ],
+)
+def test_an_operation_that_returns_no_array_is_one_sentence(backend: type[NumpyBackend], sentence: str) -> None:
+    report = report_of(backend())
+    assert report.failed_at == "L2"
+    assert {item.message for item in report.checks if item.outcome == "failed"} == {sentence}
+
+
+def test_a_long_direction_says_where_it_first_differs_and_what_it_shows() -> None:
+    failure = first_failure(ClampForgotten())
+    assert failure is not None
+    assert "(block 52,279 has x0 = 0xffffffba, where v is clamped to 2^31 - 2^7)" in failure.message
+    assert "words differ, the first at (0, 10455" in failure.message
+
+
+@pytest.mark.parametrize(("mutant", "ulp"), [(FusedPolynomials, 1), (FusedLast, 2), (FusedUpdate, 16)])
+def test_a_fused_multiply_add_is_suspected(mutant: type[Broken], ulp: int) -> None:
+    failure = first_failure(mutant())
+    assert failure is not None
+    assert failure.message.endswith(f", all within {ulp} ulp: fused multiply-add?")
+
+
+def test_a_fused_multiply_add_is_suspected_of_neighbours_only() -> None:
+    x = np.array([1.0, -1.0, 0.0, 2.0], dtype=np.float32)
+    above = np.nextafter(x, np.float32(9))
+    for other, suspected in ((above, True), (-x, False), (x + 17 * np.spacing(x), False)):
+        with pytest.raises(Mismatch) as caught:
+            same_bits("it", other, x)
+        assert ("fused" in str(caught.value)) == suspected
+    with pytest.raises(Mismatch) as caught:
+        same_bits("words", np.array([1], np.uint32), np.array([2], np.uint32))
+    assert "fused" not in str(caught.value)
+
+
+def test_zero_is_right_at_the_threshold_of_small_coefficients() -> None:
+    """Both answers are, where 2^-64 is within the tolerance of the exact quotient; and nowhere else."""
+
+    class Above(NumpyBackend):
+        """Takes everything below 2^-63 for zero."""
+
+        def flush(self, a: Float32Array) -> Float32Array:
+            return np.where(np.abs(a) < 2.0**-63, np.float32(0), a)
+
+    draw = draw_at(whole(70, d=1), "rademacher", "unit", 1, 2, 3)
+    phi = directions(draw).astype(np.float64)
+    for size, allowed in ((2.0**-64, True), (2.0**-64 * (1 + 2.0**-22), True), (2.0**-64 * 1.5, False)):
+        g = phi[0].astype(np.float32) * np.float32(size)
+        exact = phi @ g / 70
+        near(NumpyBackend(), draw, phi, g, exact)
+        if allowed:
+            near(Above(), draw, phi, g, exact)
+        else:
+            with pytest.raises(Mismatch, match=r"coefficient 0 is 0\.0"):
+                near(Above(), draw, phi, g, exact)
+
+
+class WithGradients(NumpyBackend):
+    """Has gradients of its own."""
+
+    capabilities = Capabilities(families=("rademacher",), normalizations=("unit",), level="L3")
+
+    def loss_and_gradient(self, network: object, theta: object, x: object, y: object) -> object:
+        return loss_and_gradient(network, theta, x, y)  # type: ignore[arg-type]
+
+
+class WithoutGradients(NumpyBackend):
+    """Has none."""
+
+    capabilities = WithGradients.capabilities
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("backend", "whose"), [(WithGradients(), "its own"), (WithoutGradients(), "the reference's"), (FirstLevel(), None)]
+)
+def test_the_report_says_whose_gradients_they_were(
+    backend: NumpyBackend, whose: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = report_of(backend, "L3")
+    assert (report.failed_at, report.gradients) == (None, whose)
+    command.conclude(report)
+    assert (f"gradients: {whose}\n" in capsys.readouterr().out) == (whose is not None)
 
 
 def test_backend_that_raises_fails_with_its_message() -> None:

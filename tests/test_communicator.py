@@ -14,7 +14,7 @@ from rbd_ref.training.communicator import (
     LAUNCHERS,
     Options,
     SingleProcess,
-    agree,
+    collectively,
     diverging_ranks,
     gather_errors,
     share,
@@ -86,12 +86,12 @@ def test_the_ranks_that_differ_from_most(digests: tuple[bytes, ...], expected: l
 
 def test_an_expected_error_on_any_rank_is_raised_on_all() -> None:
     with pytest.raises(SharedError, match="elsewhere"):
-        agree(Several(..., "elsewhere"), lambda: 7, ValueError)
+        collectively(Several(..., "elsewhere"), lambda: 7, ValueError)
     with pytest.raises(SharedError, match="here"):
-        agree(SingleProcess(), lambda: int("here"), ValueError)
+        collectively(SingleProcess(), lambda: int("here"), ValueError)
     with pytest.raises(KeyError):
-        agree(SingleProcess(), lambda: {}["no mistake of the user's"], ValueError)
-    assert agree(SingleProcess(), lambda: 7, ValueError) == 7
+        collectively(SingleProcess(), lambda: {}["no mistake of the user's"], ValueError)
+    assert collectively(SingleProcess(), lambda: 7, ValueError) == 7
 
 
 def test_one_process_is_first_on_its_node_and_loses_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,23 @@ def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.compiled
 def test_a_third_party_backend_from_another_folder(tmp_path: Path) -> None:
     """As its author runs it: a module in the current folder, a failing level, exit status 1."""
-    source = "from rbd_ref.numba_backend import NumbaBackend\n\n\nclass Mine(NumbaBackend):\n    name = 'mine'\n"
+    source = "from rbd_ref.kernels.backend import NumbaBackend\n\n\nclass Mine(NumbaBackend):\n    name = 'mine'\n"
     (tmp_path / "mine.py").write_text(source + "\n    def words(self, key, counter):\n        return counter\n")
     result = run_python("-m", "rbd_ref.conformance", "--rbd-backend", "mine:Mine", folder=tmp_path)
     assert result.returncode == 1, result.stderr
     assert last_line(result.stdout) == "mine: fails at L0"
     assert "words differ" in result.stdout
     assert "L1" not in result.stdout
+
+
+def test_a_check_is_announced_before_it_runs(tmp_path: Path) -> None:
+    """Native code may end the process: the last line names the check that was running."""
+    source = "import os\nfrom rbd_ref.numpy_backend import NumpyBackend\n\n\nclass Dies(NumpyBackend):\n"
+    (tmp_path / "dies.py").write_text(source + "    def directions(self, draw, indices):\n        os.abort()\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    result = run_python("-m", "rbd_ref.conformance", "--rbd-backend", "dies:Dies", folder=tmp_path, PYTHONPATH=path)
+    assert result.returncode < 0
+    assert last_line(result.stdout) == "L1 directions equal the golden vectors [normal] ..."
 
 
 @pytest.mark.compiled

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
 from rbd_ref import prng
 from rbd_ref.data import batches, datasets, downloads, formats
@@ -30,6 +31,7 @@ from rbd_ref.data.batches import BatchAddress, Split, order
 from rbd_ref.data.datasets import Dataset, load
 from rbd_ref.data.errors import DataError
 from strategies import seeds
+from test_progress import on_pipe, on_terminal, screen
 from tools import ROOT, bits, run_python
 
 TRAIN, TEST = 10, 2  # CIFAR-10 has five batches to train on, each as large as the one to test on
@@ -486,15 +488,21 @@ def test_download_without_a_length(server: Server) -> None:
     assert same(load("mnist", mirror=server.address), small("mnist"))
 
 
-def test_progress_bar(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_on_a_terminal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line for each file, with its name and its bytes."""
-    monkeypatch.setenv("COLUMNS", "120")
-    load("mnist", mirror=server.address, progress=True)
-    lines = capsys.readouterr().err.rstrip("\n").split("\n")
+    text = on_terminal(120, monkeypatch, lambda: load("mnist", mirror=server.address))
+    *lines, rest = screen(text, 120)
+    assert rest == ""
     for line, remote in zip(lines, downloads.FILES["mnist"], strict=True):
-        last = line.split("\r")[-1]
-        assert last.startswith(f"{remote.file}: 100%")
-        assert "B/s]" in last
+        assert line.startswith(f"{remote.file}: 100%|█")
+        size = tqdm.format_sizeof(remote.size) if remote.size >= 1000 else f"{remote.size:.1f}"
+        assert f" {size}/{size} [00:00<00:00, " in line
+        assert line.endswith("B/s]")
+
+
+def test_no_progress_bar_in_a_pipe(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_pipe(monkeypatch, lambda: load("mnist", mirror=server.address)) == ""
+    assert len(leftovers(tmp_path / "cache")) == 4
 
 
 def test_a_cut_connection_is_tried_again(tmp_path: Path, server: Server) -> None:
@@ -572,10 +580,10 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(bar: Any, count: int) -> None:
+    def stop(bar: tqdm, done: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(downloads.tqdm, "update", stop)
+    monkeypatch.setattr(tqdm, "update", stop)
     with pytest.raises(KeyboardInterrupt):
         load("mnist", mirror=server.address)
     assert leftovers(tmp_path) == []

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rbd_ref.methods.descent import Settings
-from rbd_ref.methods.descent import rbd as random_bases_descent
 
 import rbd_ref as rbd
 from rbd_ref import compartments
@@ -57,24 +55,14 @@ class Bowl:
         return float(g @ g) / 2, g
 
 
-class Oracle:
-    """A problem as the package's methods ask it."""
-
-    def __init__(self, problem: Any) -> None:
-        self.gradient = problem.loss_and_gradient
-
-
 def by_the_package(
     problem: Any, workers: int, steps: int, d: int, eta: float, seed: int, backend: str = "numpy"
 ) -> np.ndarray:
-    """theta of the package's method `rbd` after as many steps."""
-    basis = rbd.Basis(compartments.whole(problem.D, d), seed, "rademacher", "unit", backend)
-    method = random_bases_descent(basis, Settings(eta, workers=workers))
-    state = method.init(problem.initial(seed), 0)
-    for _ in range(steps):
-        looks = [method.look(Oracle(problem), state, worker) for worker in range(workers)]
-        state = method.step(state, np.stack([look.numbers for look in looks]))
-    return state.theta
+    """theta of `rbd_ref.fit` on the same problem."""
+    config = rbd.Config(
+        method="rbd", family="rademacher", dims=d, lr=eta, workers=workers, steps=steps, seed=seed, backend=backend
+    )
+    return rbd.fit(config, problem).theta
 
 
 def same(x: np.ndarray, y: np.ndarray) -> bool:

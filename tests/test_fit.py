@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import rbd_ref
-from rbd_ref import replay, train
+from rbd_ref import methods, replay, train
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.runs import config as configs
 from rbd_ref.training import fit as fitting
-from rbd_ref.training import recorded
+from rbd_ref.training import history, recorded
 from rbd_ref.training.trainer import CALLBACK, StepRecord
 from run_tools import TINY, final, refused, result, sha, trained
 from tools import bits, run_python
@@ -312,7 +312,7 @@ def test_public_names() -> None:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("module", [fitting, recorded, configs])
+@pytest.mark.parametrize("module", [fitting, recorded, configs, history, methods])
 def test_examples(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

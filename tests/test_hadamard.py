@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.kernels import hadamard as kernels
 from rbd_ref.spec import hadamard
 from rbd_ref.spec.prng import root_key
 from strategies import LARGEST_SIZE, seeds
@@ -30,10 +31,10 @@ def test_transform_is_the_walsh_hadamard_matrix(m: int, label: int) -> None:
 
 
 @given(st.integers(0, 12 if LARGEST_SIZE > 100 else 6), st.integers(0, 1000))
-def test_transform_kernel_has_the_bits_of_the_definition(m: int, label: int) -> None:
+def test_the_kernel_of_the_transform_has_the_bits_of_the_definition(m: int, label: int) -> None:
     x = pseudo_random(label, 2**m)
     got = x.copy()
-    hadamard.transform_kernel(got)
+    kernels.transform(got)
     assert np.array_equal(bits(got), bits(hadamard.transform(x)))
 
 
@@ -52,7 +53,7 @@ def test_rows_are_distinct_ascending_and_the_kernel_agrees(seed: int, size: int,
     assert (np.diff(rows) > 0).all()
     assert 0 <= rows[0] <= rows[-1] < hadamard.padded(size)
     with np.errstate(over="ignore"):
-        assert np.array_equal(hadamard.rows_kernel((key[0], key[1]), size, d), rows)
+        assert np.array_equal(kernels.rows((key[0], key[1]), size, d), rows)
 
 
 def test_equal_words_go_to_the_lower_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,25 +66,25 @@ def test_equal_words_go_to_the_lower_row(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_kernel_takes_the_lower_row_too() -> None:
     words = np.array([5, 9, 5, 5, 1, 5, 5, 9], dtype=np.uint32)
     for places in (np.arange(8), np.arange(2)):  # all of them, or too few by chance
-        assert hadamard.smallest(words, 4, places).tolist() == [0, 2, 3, 4]
-        assert hadamard.smallest(words, 8, places).tolist() == list(range(8))
+        assert kernels.smallest(words, 4, places).tolist() == [0, 2, 3, 4]
+        assert kernels.smallest(words, 8, places).tolist() == list(range(8))
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("m", [14, 15, 18, 21])
-def test_all_threads_together_have_the_bits_of_one(m: int) -> None:
+def test_all_threads_in_cooperation_have_the_bits_of_one(m: int) -> None:
     """With levels left over above the blocks or not, and blocks of both sizes."""
     x = pseudo_random(m, 2**m)
     got, expected = x.copy(), x.copy()
-    hadamard.transform_together(got)
-    hadamard.transform_kernel(expected)
+    kernels.transform_cooperative(got)
+    kernels.transform(expected)
     assert np.array_equal(bits(got), bits(expected))
     key = tuple(root_key(m))
     for size, d in ((2**m, 2**m), (2**m - 5, 1), (2**m - 4095, 1000)):
-        assert np.array_equal(hadamard.rows_together(key, size, d), hadamard.rows_kernel(key, size, d))
+        assert np.array_equal(kernels.rows_cooperative(key, size, d), kernels.rows(key, size, d))
         signed, once = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        hadamard.add_signed_together(key, x[:size], signed)
-        hadamard.add_signed(key, x[:size], once)
+        kernels.add_signed_cooperative(key, x[:size], signed)
+        kernels.add_signed(key, x[:size], once)
         assert np.array_equal(bits(signed), bits(once))
 
 

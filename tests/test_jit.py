@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from rbd_ref.kernels import _jit
 from rbd_ref.kernels.families import fill_normal
 from rbd_ref.kernels.tiles import add_multiple, lane_sum
-from tools import COMPILED, run_python
+from tools import COMPILED, imported, run_python
 
 WORDS, FLOATS = np.ones(32, np.uint32), np.ones(64, np.float32)
 
@@ -22,6 +23,41 @@ def test_the_cache_folder_is_named_after_the_sources() -> None:
     folder = _jit.cache_folder()
     assert folder.is_dir()
     assert folder.name == f"rbd_ref-{_jit.source_digest()}"
+
+
+def file_of(name: str) -> Path | None:
+    """The file of a module of rbd_ref, given by its name or by that of something in it."""
+    path = _jit.PACKAGE / name.replace(".", "/")
+    found = [file for file in (path.with_suffix(".py"), path.parent.with_suffix(".py")) if file.exists()]
+    return found[0] if found else None
+
+
+def test_kernels_and_all_that_they_import_are_in_the_digest() -> None:
+    """A source that is not would leave stale machine code behind when it changes."""
+    decorators = {"kernels._jit.device", "kernels._jit.kernel", "kernels._jit.parallel_kernel"}
+    waiting = [path for path in _jit.PACKAGE.rglob("*.py") if imported(path) & decorators]
+    assert {path.parent.name for path in waiting} == {"kernels", "models", "data"}
+    reached = set(waiting)
+    while waiting:
+        further = {file for name in imported(waiting.pop()) if (file := file_of(name))} - reached
+        waiting += further
+        reached |= further
+    covered = [_jit.PACKAGE / name for name in _jit.SOURCES]
+    assert [path for path in reached if not any(path.is_relative_to(place) for place in covered)] == []
+
+
+@pytest.mark.parametrize("name", _jit.SOURCES)
+def test_a_change_of_any_source_changes_the_digest(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "rbd_ref"
+    shutil.copytree(_jit.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "vectors"))
+    monkeypatch.setattr(_jit, "PACKAGE", package)
+    before = _jit.source_digest()
+    for path in sorted((package / name).rglob("*.py")) or [package / name]:
+        text = path.read_text()
+        path.write_text(text + "# changed\n")
+        assert _jit.source_digest() != before, path
+        path.write_text(text)
+    assert _jit.source_digest() == before
 
 
 def test_a_read_only_installation_gets_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +76,9 @@ def test_compiled_kernels_are_found_again(tmp_path: Path) -> None:
     """A second process compiles nothing."""
     script = (
         "import numpy as np, rbd_ref as rbd\n"
-        "from rbd_ref import numba_backend\n"
-        "numba_backend.NumbaBackend().words(np.zeros(2, np.uint32), np.zeros((2, 3), np.uint32))\n"
-        "print(sum(numba_backend.words_kernel.stats.cache_hits.values()))\n"
+        "from rbd_ref.kernels import backend, prng\n"
+        "backend.NumbaBackend().words(np.zeros(2, np.uint32), np.zeros((2, 3), np.uint32))\n"
+        "print(sum(prng.fill_threefry.stats.cache_hits.values()))\n"
     )
     runs = [run_python("-c", script, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
     assert [run.stdout.strip() for run in runs] == ["0", "1"], runs[1].stderr

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from mpi_tools import DRIVER, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, sha, verified, why_unusable
+from mpi_tools import DRIVER, FIT, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, sha, verified, why_unusable
 from rbd_ref import train
 
 pytestmark = pytest.mark.compiled
@@ -414,7 +414,8 @@ def test_there_is_one_progress_bar_one_summary_and_one_folder(tmp_path: Path, re
     os.close(slave)
     text = os.read(master, 2**16).decode()
     os.close(master)
-    assert text.count("100 %") == bars
+    assert sum("100%|" in line for line in text.split("\n")) == bars
+    assert ("%|" in text) == bool(bars)
     assert ("\r" in text.replace("\r\n", "")) == bool(bars)
     assert text.count("run folder") == 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits-mlp-64-10-rbd-1"]
@@ -470,3 +471,45 @@ def test_compiling_may_take_longer_than_a_step(tmp_path: Path) -> None:
     started = Disturbed(tmp_path, "late 0 rehearsal", "--timeout", 2, ranks=2)
     found = started.at_fault().ended()
     assert (found.status, found.err) == (0, "")
+
+
+# From Python.
+
+
+def fitted(ranks: int, what: str, folder: Path) -> Outcome:
+    folder.mkdir(exist_ok=True)
+    return job(ranks, (FIT, what), folder).ended()
+
+
+def test_fit_on_ranks_gives_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Twice in one script; every rank has weights and losses, and the folder is named to all."""
+    alone = fitted(0, "twice", tmp_path / "alone")
+    assert alone.status == 0, alone.text
+    found = fitted(3, "twice", tmp_path / "ranks")
+    assert (found.status, found.err) == (0, ""), found.text
+    rows = sorted(line.split() for line in found.out.splitlines())
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert {tuple(row[1:3]) for row in rows} == {tuple(alone.out.split()[1:3])}
+    assert {row[3] for row in rows} == {str(tmp_path / "ranks" / "run")}
+
+
+def test_a_callback_on_one_rank_stops_all_after_the_same_step(tmp_path: Path) -> None:
+    found = fitted(3, "stopped", tmp_path)
+    assert found.status == 0, found.text
+    rows = [line.split() for line in found.out.splitlines()]
+    assert len(rows) == 3
+    assert {tuple(row[1:]) for row in rows} == {("6", "128", rows[0][3])}
+
+
+def test_a_mistake_can_be_caught_on_all_ranks(tmp_path: Path) -> None:
+    found = fitted(2, "mistaken", tmp_path)
+    assert (found.status, found.err) == (0, ""), found.text
+    assert found.out.count("expected 1 <= d <= 40") + found.out.count("expected 0 <= total < 41") >= 2, found.out
+
+
+def test_a_problem_that_fails_on_one_rank_ends_all(tmp_path: Path) -> None:
+    found = fitted(3, "failing", tmp_path)
+    assert found.status != 0
+    assert "rank 2: Traceback" in found.err
+    assert "ZeroDivisionError: a fault of the problem's own" in found.err
+    assert "ZeroDivisionError" in (tmp_path / "run" / "faults.log").read_text()

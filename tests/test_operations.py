@@ -11,8 +11,10 @@ from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at
 from rbd_ref.conformance.operations import bound
 from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.kernels.operations import place
+from rbd_ref.numpy_backend import NumpyBackend
 from rbd_ref.spec.families import FAMILIES
-from rbd_ref.spec.operations import Draw, directions, exact_project, place, reconstruct
+from rbd_ref.spec.operations import Draw, directions, exact_project, project, reconstruct
 from strategies import bases, seeds, vector
 from tools import COMPILED, bits
 
@@ -42,6 +44,15 @@ def test_project_is_the_definition_within_tolerance(draw: Draw, label: int) -> N
     g = vector(label, draw.plan.D)
     error = np.abs(BACKEND.project(draw, g).astype(np.float64) - exact_project(draw, g))
     assert (error <= tolerance(draw, g)).all()
+
+
+@given(bases(), labels)
+def test_project_of_both_own_backends_has_the_bits_of_the_definition(draw: Draw, label: int) -> None:
+    """`numba` and `numpy` add in the reference's order (section 6), so nothing is left to a tolerance."""
+    g = vector(label, draw.plan.D)
+    expected = bits(project(draw, g))
+    assert np.array_equal(bits(BACKEND.project(draw, g)), expected)
+    assert np.array_equal(bits(NumpyBackend().project(draw, g)), expected)
 
 
 @given(bases(), labels)
@@ -156,7 +167,7 @@ def test_threads_share_a_large_compartment(family: str) -> None:
 
 @pytest.mark.compiled
 def test_project_of_the_reference_has_frozen_bits() -> None:
-    """The reference's own order of summation: a run's weights hang on it."""
+    """The reference's own order of summation: the weights of a run depend on it."""
     draw = draw_at(compartments.whole(10_007, d=2), "normal", "unit", 1, 2, 3)
     g = vector(4, 10_007)
     phi = directions(draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,11 +15,19 @@ from tools import ROOT
 
 pytestmark = pytest.mark.compiled
 
+APART = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # nothing else is in reach
+
 
 def run(*command: object, folder: Path) -> str:
     """Run a command that must succeed; what it printed."""
     result = subprocess.run(
-        [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=900, check=False
+        [str(part) for part in command],
+        cwd=folder,
+        env=APART,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -59,6 +68,7 @@ def test_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         result = subprocess.run(
             [python, "-m", "rbd_ref.train", "--backend", name],
             cwd=elsewhere,
+            env=APART,
             capture_output=True,
             text=True,
             check=False,

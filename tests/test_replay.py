@@ -120,7 +120,7 @@ def test_steps_that_are_not_there(run: Run, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_is_no_run(tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, [tmp_path / "no", "--verify"], "is no run: it has no config.toml", command=replay.main)
+    refused(capsys, [tmp_path / "no", "--verify"], "is no run: it does not exist", command=replay.main)
     (run.folder / "config.toml").write_text("colour = 3")
     refused(capsys, [run.folder, "--step", 1], "config.toml is not as it was written", command=replay.main)
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from rbd_ref.report import __main__ as command
 from rbd_ref.report import figures
 from rbd_ref.report import page as report
 from rbd_ref.runs import presets
@@ -186,6 +187,19 @@ def test_what_is_in_files_cannot_become_markup(make: Make) -> None:
     assert [group["data-name"] for group in page.all("g", page.figure("Training loss"))] == [evil, "b"]
 
 
+@pytest.mark.parametrize("text", ["{{ 7 * 7 }}", "{% include 'report.css' %}", "{# gone #}"])
+def test_what_is_in_files_cannot_become_a_template(make: Make, text: str) -> None:
+    page = Page(report.build([make("a", method=text), make("b")]))
+    assert text in [cell["text"] for cell in page.all("td")]
+
+
+def test_the_same_runs_give_the_same_page(make: Make) -> None:
+    runs = [make("a"), make("b", seed=1)]
+    code = "import sys, pathlib, rbd_ref.report.page as page; print(page.build([*map(pathlib.Path, sys.argv[1:])]))"
+    pages = {run_python("-c", code, *map(str, runs), PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
+    assert pages == {report.build(runs) + "\n"}
+
+
 def test_lines_are_where_the_numbers_are(make: Make) -> None:
     accuracies = {1: [0.5, 0.875, 0.9], 2: [0.25, 0.3, 1.0]}
     losses = {1: [2.25, 1.5, 0.5], 2: [2.0, 1.75, 1.0]}
@@ -294,16 +308,21 @@ def test_many_long_runs_make_a_small_page() -> None:
     rng = np.random.default_rng(2)
     x = np.arange(100_000) / 1000
     runs = [figures.Series(number, "run", x, 2 + rng.normal(size=x.size)) for number in range(1, 11)]
-    text = figures.figure(figures.Frame("Loss", "loss", "epoch", noisy=True), runs)
+    figure = figures.figure(figures.Frame("Loss", "loss", "epoch", noisy=True), runs)
+    text = report.environment().get_template("figure.svg.j2").render(figure=figure)
     assert len(text) < 60_000
     assert "running means" in text
 
 
-@given(st.lists(st.tuples(st.sampled_from([100.0, 300.0, 452.0]), st.floats(figures.TOP, figures.BOTTOM)), max_size=14))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([100.0, 300.0, 452.0]), st.floats(figures.AREA.top, figures.AREA.bottom)), max_size=14
+    )
+)
 def test_labels_at_the_ends_do_not_overlap(ends: list[tuple[float, float]]) -> None:
     heights = figures.spread(ends)
     for (x, y), height in zip(ends, heights, strict=True):
-        assert figures.TOP - 1e-9 <= height <= figures.BOTTOM + 1e-9
+        assert figures.AREA.top - 1e-9 <= height <= figures.AREA.bottom + 1e-9
         others = [h for (a, _), h in zip(ends, heights, strict=True) if a == x]
         assert len(others) > 1 or height == y
         assert all(h is height or abs(h - height) > figures.LABEL_DISTANCE - 1e-9 for h in others)
@@ -480,13 +499,13 @@ def test_runs_that_ended_in_the_same_bits_are_named(make: Make) -> None:
 
 
 def test_no_two_runs_look_alike(make: Make) -> None:
-    runs = report.read([make(f"r{k}") for k in range(1, 18)])
-    css = report.colours(runs)
-    colours = dict(re.findall(r"^\.r(\d+){--c:var\((--c\d)\)}", css, flags=re.M))
-    dashes = dict(re.findall(r"^\.r(\d+) .*dasharray:([^}]*)}", css, flags=re.M))
+    page = Page(report.build([make(f"r{k}") for k in range(1, 18)]))
+    css = page.all("style")[0]["text"]
+    colours = dict(re.findall(r"^\.r(\d+) { --c: var\((--c\d)\) }", css, flags=re.M))
+    dashes = dict(re.findall(r"^\.r(\d+) :is.*dasharray: ([^}]*) }", css, flags=re.M))
     assert len({(colours[str(k)], dashes.get(str(k))) for k in range(1, 18)}) == 17
     for colour in set(colours.values()):
-        assert report.CSS.count(f"{colour}:#") == 2  # one for each scheme
+        assert css.count(f"{colour}: #") == 2  # one for each scheme
 
 
 def spoil(folder: Path, name: str, content: bytes) -> Path:
@@ -499,12 +518,18 @@ MISTAKES: dict[str, tuple[Callable[[Make, Path], Path], str]] = {
     "no folder": (lambda make, root: make() / "config.toml", "is no folder"),
     "no run": (lambda make, root: root, "has no config.toml"),
     "long name": (lambda make, root: root / ("x" * 300), "cannot be read"),
-    "toml": (lambda make, root: spoil(make(), "config.toml", b"lr = = 1"), "config.toml is broken"),
-    "utf-8": (lambda make, root: spoil(make(), "config.toml", b'lr = "\xff"'), "config.toml is broken"),
-    "middle": (lambda make, root: spoil(make(), "metrics.jsonl", b'{"kind":"a"}\n{"st\n{"kind":"b"}\n'), "line 2 of"),
-    "list": (lambda make, root: spoil(make(), "metrics.jsonl", b'{"kind":"a"}\n[]\n{"kind":"b"}\n'), "line 2 of"),
-    "result": (lambda make, root: spoil(make(), "result.json", b'{"sha'), "result.json is broken"),
-    "number": (lambda make, root: spoil(make(), "result.json", b"3"), "result.json holds no table"),
+    "toml": (lambda make, root: spoil(make(), "config.toml", b"lr = = 1"), "config.toml is not as it was written"),
+    "utf-8": (lambda make, root: spoil(make(), "config.toml", b'lr = "\xff"'), "config.toml is not as it was written"),
+    "middle": (
+        lambda make, root: spoil(make(), "metrics.jsonl", b'{"kind":"a"}\n{"st\n{"kind":"b"}\n'),
+        "metrics.jsonl, line 2,",
+    ),
+    "list": (
+        lambda make, root: spoil(make(), "metrics.jsonl", b'{"kind":"a"}\n[]\n{"kind":"b"}\n'),
+        "metrics.jsonl, line 2,",
+    ),
+    "result": (lambda make, root: spoil(make(), "result.json", b'{"sha'), "result.json is no JSON"),
+    "number": (lambda make, root: spoil(make(), "result.json", b"3"), "result.json is no JSON object"),
 }
 
 
@@ -516,7 +541,7 @@ def test_mistakes_give_a_sentence_and_leave_the_old_report(
     out = tmp_path / "out" / "report.html"
     out.parent.mkdir()
     out.write_text("old")
-    assert report.main([str(make("good")), str(prepare(make, tmp_path)), "-o", str(out)]) == 2
+    assert command.main([str(make("good")), str(prepare(make, tmp_path)), "-o", str(out)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -532,10 +557,12 @@ def test_a_place_that_cannot_be_written_to(
 ) -> None:
     run = make("good")
     before = sorted(tmp_path.rglob("*"))
-    assert report.main([str(run), "-o", str(tmp_path / name)]) == 2
+    assert command.main([str(run), "-o", str(tmp_path / name)]) == 2
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
-    assert "name another with -o" in printed.err
+    assert "expected" in printed.err
+    assert "another" in printed.err.split(": ", 2)[-1]
+    assert printed.err.endswith(" with -o\n")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -548,7 +575,7 @@ def test_a_disk_that_fails_leaves_the_old_report(
     run, out = make(), tmp_path / "report.html"
     out.write_text("old")
     monkeypatch.setattr(Path, "replace", full)
-    assert report.main([str(run), "-o", str(out)]) == 2
+    assert command.main([str(run), "-o", str(out)]) == 2
     assert "No space left" in capsys.readouterr().err
     assert out.read_text() == "old"
     assert sorted(tmp_path.iterdir()) == [out, run]
@@ -560,14 +587,14 @@ def test_what_is_no_ordinary_file_is_not_replaced(
     """Else a page for /dev/null would take its place, where the user may do that."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert report.main([str(make()), "-o", str(pipe)]) == 2
+    assert command.main([str(make()), "-o", str(pipe)]) == 2
     assert "no ordinary file" in capsys.readouterr().err
     assert pipe.is_fifo()
 
 
 def test_names_that_are_no_text_can_be_written(make: Make, tmp_path: Path) -> None:
     records = [step(1, 1.0, correlation={"\ud800": 0.1})]
-    assert report.main([str(make("run", records)), "-o", str(tmp_path / "report.html")]) == 0
+    assert command.main([str(make("run", records)), "-o", str(tmp_path / "report.html")]) == 0
     Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +20,6 @@ from rbd_ref.methods.base import EMPTY
 from rbd_ref.methods.fpd import FixedProjectionState
 from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
-from rbd_ref.runs import files
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError, write_whole
 from rbd_ref.runs.folder import Run, load_checkpoint, newest, save_checkpoint
@@ -267,37 +265,12 @@ def test_a_fault_of_the_disk_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_synced_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that loses its power must not find the new name with half of the content."""
-    events: list[str] = []
-    sync, replace = os.fsync, Path.replace
-
-    def noted_sync(handle: int) -> None:
-        events.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name} {os.fstat(handle).st_size}")
-        sync(handle)
-
-    def noted_replace(self: Path, target: Path) -> Path:
-        events.append(f"name {target.name}")
-        return replace(self, target)
-
-    monkeypatch.setattr(files.os, "fsync", noted_sync)
-    monkeypatch.setattr(Path, "replace", noted_replace)
-    (tmp_path / "run").mkdir()
-    write_whole(tmp_path / "run" / "file", lambda out: out.write(b"12345"))
-    part = f".file.{os.getpid()}.part"
-    assert [event.rsplit(" ", 1)[0] if event.startswith("sync run") else event for event in events] == [
-        f"sync {part} 5",
-        "name file",
-        "sync run",
-    ]
-
-
 def test_a_process_killed_while_it_writes(tmp_path: Path) -> None:
     """The old file is there, the stray part is in nobody's way."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = (
-        "import os, pathlib, rbd_ref.files as files\n"
+        "import os, pathlib, rbd_ref.runs.files as files\n"
         "write = lambda out: [out.write(b'x' * 99999), os.kill(os.getpid(), 9)]\n"
         f"files.write_whole(pathlib.Path({str(path)!r}), write)"
     )
@@ -349,9 +322,12 @@ def test_a_folder_that_holds_a_run(run: Run) -> None:
 
 
 def test_a_folder_that_holds_none(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "no"):
-        with pytest.raises(RunError, match=f"{folder} is no run: it has no config.toml"):
-            Run(folder).config()
+    (tmp_path / "file").write_text("")
+    lacks = {".": "has no config.toml", "no": "does not exist", "file": "is no folder"}
+    for name, lack in lacks.items():
+        for read in (Run(tmp_path / name).config, Run(tmp_path / name).settings):
+            with pytest.raises(RunError, match=f"^{tmp_path / name} is no run: it {lack}, expected the folder that"):
+                read()
 
 
 @pytest.mark.parametrize("text", ["method = ", "colour = 3", 'method = "adam"', "lr = true", "\0", "lr = -1.0"])
@@ -413,3 +389,61 @@ def test_metrics_that_are_not_there(run: Run) -> None:
     assert list(runs.metrics(run.metrics)) == []
     runs.cut_metrics(run, 3)
     assert lines(run) == []
+
+
+def test_a_line_torn_within_a_letter(run: Run) -> None:
+    """A process that is killed does not care where a letter of two bytes ends."""
+    torn = '{"kind": "step", "step": 2, "seconds": 1.0, "name": "é'.encode()[:-1]
+    run.metrics.write_bytes(metric(1).encode() + torn)
+    assert [values["step"] for values, _ in runs.metrics(run.metrics)] == [1]
+    run.metrics.write_bytes(torn + b"\n" + metric(1).encode())
+    with pytest.raises(RunError, match=rf"^{run.metrics}, line 1, is no JSON \("):
+        list(runs.metrics(run.metrics))
+
+
+def test_records_in_order_each_step_once(run: Run) -> None:
+    """A step that was done again after an interruption counts as it was last, whatever was written between."""
+    rows = [("step", 1), ("step", 3), ("evaluation", 3), ("step", 2), ("step", 3), ("step", 20)]
+    lines = [json.dumps({"kind": kind, "step": t, "seconds": k}) + "\n" for k, (kind, t) in enumerate(rows)]
+    run.metrics.write_text("".join(lines))
+    assert [(values["step"], values["seconds"]) for values in run.records("step")] == [(1, 0), (2, 3), (3, 4), (20, 5)]
+    assert [values["step"] for values in run.records("evaluation")] == [3]
+    assert run.records("checkpoint") == []
+
+
+def test_keys_are_asked_for_by_those_who_need_them(run: Run) -> None:
+    """The report shows runs of other versions, with lines that training could not go on from."""
+    run.metrics.write_text('{"kind": "step", "step": 1}\n{"loss": 9}\n' + metric(2))
+    (run.folder / "result.json").write_text('{"test_accuracy": 0.5}')
+    assert [values["step"] for values in run.records("step", needed=())] == [1, 2]
+    assert run.result(needed=()) == {"test_accuracy": 0.5}
+    with pytest.raises(RunError, match=rf"^{run.metrics}, line 1, lacks seconds, expected"):
+        run.records("step")
+    with pytest.raises(RunError, match=r"result.json lacks step, sha256, expected"):
+        run.result()
+
+
+def test_settings_of_another_version(run: Run) -> None:
+    (run.folder / "config.toml").write_text('method = "adam"\ncolour = 3\n')
+    assert run.settings() == {"method": "adam", "colour": 3}
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"{" + b'"a":{' * 100_000, b"\xff", b"9" * 10_000])
+def test_results_that_no_parser_reads(run: Run, content: bytes) -> None:
+    (run.folder / "result.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"result.json is no JSON"):
+        run.result()
+
+
+def test_a_file_that_cannot_be_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even by root, who may read everything."""
+
+    def broken(path: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    run.metrics.write_text(metric(1))
+    (run.folder / "result.json").write_text("{}")
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    for read in (lambda: run.records("step"), run.result):
+        with pytest.raises(RunError, match=r"cannot be read \(Input/output error\), expected the folder of a run: "):
+            read()

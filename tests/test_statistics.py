@@ -20,9 +20,9 @@ from scipy import special, stats
 
 from rbd_ref import Basis, compartments
 from rbd_ref._types import Float32Array
+from rbd_ref.kernels import hadamard
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.kernels.families import SPARSE, FamilyCode, KeyPair, family_code
-from rbd_ref.spec import hadamard
 from rbd_ref.spec.families import Family, block_words, direction_entries, parse_family
 from rbd_ref.spec.operations import TILE
 from rbd_ref.spec.prng import basis_keys, fold_in, root_key
@@ -318,7 +318,7 @@ def row_p_values(rows: Counts, n: int) -> dict[str, float]:
 @pytest.mark.parametrize(("size", "d"), [(16, 3), (6, 3)])
 def test_srht_chooses_rows_evenly(size: int, d: int) -> None:
     """Catches rows that are favoured, drawn together or in dependence on the last, or left out beyond the size."""
-    rows = np.array([hadamard.rows_kernel(key, size, d) for key in keys_of_steps(size, 2**19)])
+    rows = np.array([hadamard.rows(key, size, d) for key in keys_of_steps(size, 2**19)])
     judge(row_p_values(rows, hadamard.padded(size)))
 
 
@@ -341,7 +341,7 @@ def test_pairs_of_rows_see_neighbouring_rows() -> None:
 def test_srht_signs() -> None:
     """Catches signs that are uneven, repeat from key to key, or share a word with rows: 64 signs against 64 rows."""
     keys, signs = keys_of_steps(15, 2**17), np.zeros((2**17, 64), dtype=np.float32)
-    rows = np.array([hadamard.rows_kernel(key, 64, 8) for key in keys])
+    rows = np.array([hadamard.rows(key, 64, 8) for key in keys])
     row_0, one, x = np.zeros(1, np.int64), np.ones(1, np.float32), np.empty(64, np.float32)
     for key, out in zip(keys, signs, strict=True):
         hadamard.synthesise(key, row_0, one, out, x)  # row 0 is the signs

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rbd_ref.conformance.cases import pseudo_random
+from rbd_ref.kernels.families import family_code
 from rbd_ref.kernels.tiles import LANES, LARGEST_ROOM, SCRATCH, STRETCH, add, dot, hold, room, stretch
 from rbd_ref.spec.families import direction_entries, parse_family
 from rbd_ref.spec.operations import TILE
@@ -38,26 +39,26 @@ def test_sums_and_multiples_have_the_bits_of_all_entries(name: str, size: int) -
     g[::3] = -0.0
     u = np.where(np.arange(size) % 5 == 0, np.float32(0), pseudo_random(2, size))
     expected, a = u + np.float32(-0.3) * phi, np.float32(-0.3)
-    scratch = np.empty(SCRATCH, np.uint32)
+    code, scratch = family_code(family), np.empty(SCRATCH, np.uint32)
     with np.errstate(over="ignore"):
-        held = np.empty(stretch(family.law) * room(family.law, size), np.uint32)
-        length = stretch(family.law) * TILE
+        held = np.empty(stretch(code) * room(code, size), np.uint32)
+        length = stretch(code) * TILE
         for first in range(0, size, length):
             here = slice(first, min(first + length, size))
-            hold(family.law, (key[0], key[1]), 6, first, here.stop - first, size, scratch, held)
+            hold(code, (key[0], key[1]), 6, first, here.stop - first, size, scratch, held)
             parts = [slice(j, min(j + TILE, size)) for j in range(first, here.stop, TILE)]
             sums = np.empty((len(parts), 1, 2))
-            dot(family.law, held, g[here], True, sums[:, 0])
+            dot(code, held, g[here], True, sums[:, 0])
             assert sums[:, 0].tolist() == [[lane_sum(phi[p], g[p]), lane_sum(phi[p], phi[p])] for p in parts]
-            add(family.law, a, held, u[here])
+            add(code, a, held, u[here])
     assert np.array_equal(bits(u), bits(expected))
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 16, 100, 255, 256])
 def test_no_family_needs_more_room_than_there_is(window: int) -> None:
-    law = parse_family(f"sparse:{window}").law
-    assert stretch(law) == {1: 1, 2: 1, 3: 1, 16: 2}.get(window, STRETCH)
+    code = family_code(parse_family(f"sparse:{window}"))
+    assert stretch(code) == {1: 1, 2: 1, 3: 1, 16: 2}.get(window, STRETCH)
     for size in (*range(1, 300), TILE, 10 * TILE + 1):
-        assert room(law, size) <= LARGEST_ROOM
-    assert room(parse_family("normal").law, 1) == TILE <= LARGEST_ROOM
-    assert room(parse_family("rademacher").law, 10**6) == TILE // 32
+        assert room(code, size) <= LARGEST_ROOM
+    assert room(family_code(parse_family("normal")), 1) == TILE <= LARGEST_ROOM
+    assert room(family_code(parse_family("rademacher")), 10**6) == TILE // 32

@@ -11,7 +11,6 @@ import resource
 import signal
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ from run_tools import (
     whole_names,
 )
 from test_data import IDX
-from test_progress import screen, terminal
+from test_progress import on_pipe, on_terminal, screen
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
 FLAGS = (
@@ -549,7 +548,7 @@ def test_a_name_that_is_too_long(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, ["--resume"], "--resume has no folder, expected --out DIR")
     refused(capsys, ["--resume", "--out", tmp_path], f"{tmp_path} is no run: it has no config.toml")
-    refused(capsys, ["--resume", "--out", tmp_path / "no"], "is no run: it has no config.toml")
+    refused(capsys, ["--resume", "--out", tmp_path / "no"], "is no run: it does not exist")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -645,26 +644,33 @@ def test_the_bar_on_a_terminal(
     tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is drawn and never wraps; at its end the figures follow it, and no lines of epochs are between."""
-    with terminal(columns) as (stream, close):
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", stream)
-            assert status([*QUICK, "--out", tmp_path / "run"]) == 0
-        text = close()
+    text = on_terminal(columns, monkeypatch, lambda: status([*QUICK, "--out", tmp_path / "run"]))
     line, rest = screen(text, columns)
     assert rest == ""
-    assert line.startswith("digits mlp:64-10 r")
-    assert " 100 %  in 0:" in line
-    assert ("loss 2." in line and "validation" in line) == (columns == 120)
+    assert line.startswith("digits mlp:64-10 rbd: 100%|█")
+    assert "| 00:0" in line
+    assert (", loss 2." in line and ", val " in line and line.endswith(" images/s")) == (columns == 120)
     assert text.count("\r") >= 2
     assert capsys.readouterr().out.startswith("run folder  ")
 
 
+def test_the_bar_of_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins at the steps that are done."""
+    trained(tmp_path / "run", *QUICK, "--steps", "3")
+    resume = ["--resume", "--steps", "6", "--out", tmp_path / "run"]
+    text = on_terminal(100, monkeypatch, lambda: status(resume))
+    assert "rbd:  50%|" in text
+    assert "rbd: 100%|" in text
+    assert "rbd:   0%|" not in text
+
+
+def test_no_bar_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_pipe(monkeypatch, lambda: status([*QUICK, "--steps", "1", "--out", tmp_path / "run"])) == ""
+
+
 def test_no_bar_when_it_is_to_be_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(100) as (stream, close):
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", stream)
-            assert status([*QUICK, "--steps", "1", "--quiet", "--out", tmp_path / "run"]) == 0
-        assert close() == ""
+    flags = [*QUICK, "--steps", "1", "--quiet", "--out", tmp_path / "run"]
+    assert on_terminal(100, monkeypatch, lambda: status(flags)) == ""
 
 
 def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

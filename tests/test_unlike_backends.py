@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -48,6 +49,11 @@ def test_the_first_rank_may_be_any_backend(tmp_path: Path) -> None:
 # docs/backends.md.
 
 
+def reachable(folder: Path) -> str:
+    """PYTHONPATH with a folder before what is there."""
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's blocks of Python, in one file."""
@@ -61,14 +67,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("name", "level"), [("Words", "L0"), ("Directions", "L1"), ("FirstBackend", "L5")])
 def test_the_backend_of_the_page_conforms(first: Path, name: str, level: str) -> None:
     result = run_python(
-        "-m", "rbd_ref.conformance", "--rbd-backend", f"first_backend:{name}", folder=first, PYTHONPATH=str(first)
+        "-m", "rbd_ref.conformance", "--rbd-backend", f"first_backend:{name}", folder=first, PYTHONPATH=reachable(first)
     )
     assert result.stdout.splitlines()[-1:] == [f"first: conforms to {level}"], result.stdout + result.stderr
 
 
 def test_the_backend_of_the_page_trains_beside_the_reference(first: Path, tmp_path: Path) -> None:
     names = ("numba", "first_backend:FirstBackend")
-    together(tmp_path, names, *APART, "--family", "rademacher", steps=50, environment={"PYTHONPATH": str(first)})
+    together(tmp_path, names, *APART, "--family", "rademacher", steps=50, environment={"PYTHONPATH": reachable(first)})
     assert verified(tmp_path / "run")
 
 

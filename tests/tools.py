@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -16,6 +17,17 @@ ROOT = Path(__file__).parent.parent
 def bits(x: np.ndarray) -> np.ndarray:
     """The bits of float32 numbers, for comparisons that tell -0 from 0."""
     return np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+
+
+def imported(source: Path) -> set[str]:
+    """The modules of rbd_ref, or names in them, that a file imports anywhere, in functions too: `spec.prng.fold_in`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("rbd_ref.") for name in names if name.startswith("rbd_ref.")}
 
 
 def run_python(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -7,4 +7,5 @@ suite.py holds what a check is and runs them; words.py, directions.py and operat
 descents.py L3 to L5; golden.py writes the vectors that they compare with. A further level is one more module, named in
 `suite.MODULES`.
 Tests: tests/test_conformance.py, and tests/test_broken_backends.py, which feeds the suite backends that are wrong.
+May import: backend, basis, kernels, methods, models, runs, spec.
 """

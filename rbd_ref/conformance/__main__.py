@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from rbd_ref.backend import LEVELS, load, names
-from rbd_ref.conformance.suite import Outcome, Report, run
+from rbd_ref.conformance.suite import Check, Outcome, Report, run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,12 +33,14 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
-def show(outcome: Outcome) -> None:
-    """One line a check, and the reason where it did not pass."""
-    name = f"{outcome.level}  {outcome.title}" + (f" [{outcome.family}]" if outcome.family else "")
-    print(f"{outcome.outcome:10s} {outcome.seconds:7.2f} s  {name}", flush=True)
-    if outcome.message:
-        print(f"{'':23s}{outcome.message}", flush=True)
+def show(item: Check | Outcome) -> None:
+    """One line a check: its name before it runs, as native code may end the process, and then how it ended."""
+    if isinstance(item, Check):
+        print(f"{item} ... ", end="", flush=True)
+        return
+    print(f"{item.outcome} ({item.seconds:.2f} s)")
+    if item.message:
+        print(f"    {item.message}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,10 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
             show(item)
     if options.report:
         report.write(options.report)
+    conclude(report)
+    return 1 if report.failed_at else 0
+
+
+def conclude(report: Report) -> None:
+    """The last lines: what was not checked, whose gradients were used, and the verdict."""
     if report.missing:
         print(f"{report.backend} does not declare {', '.join(report.missing)}")
+    if report.gradients:
+        print(f"gradients: {report.gradients}")
     print(report.verdict)
-    return 1 if report.failed_at else 0
 
 
 if __name__ == "__main__":

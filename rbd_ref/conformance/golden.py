@@ -1,7 +1,7 @@
 """The golden vectors: `python -m rbd_ref.conformance.golden` writes them, `--check` makes them anew and compares.
 
-They come from the plain NumPy definitions alone, never from a kernel or a backend; only the field `reference_a`, the
-reference's own rounding of `project`, is the Numba backend's. Words from outside are Random123's known answers.
+They come from the definitions of spec/ and from nothing else: no kernel and no backend has a part in them, and NumPy is
+all that has to be installed. The words marked `Random123` are that library's published answers.
 A version of the vectors is never changed: other bits are a new version (docs/specification.md, section 9).
 Tests: tests/test_golden.py.
 """
@@ -13,32 +13,54 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 import rbd_ref
 from rbd_ref._types import Float32Array
 from rbd_ref.conformance.cases import ADDRESSES, PLANS, draw_at, pseudo_random
-from rbd_ref.kernels.backend import NumbaBackend
-from rbd_ref.spec.compartments import Plan, whole
+from rbd_ref.spec.compartments import Plan, explicit, whole
 from rbd_ref.spec.families import FAMILIES
 from rbd_ref.spec.hadamard import rows
-from rbd_ref.spec.operations import NORMALIZATIONS, Draw, direction, directions, exact_project, reconstruct
+from rbd_ref.spec.operations import NORMALIZATIONS, Draw, direction, directions, exact_project, project, reconstruct
 from rbd_ref.spec.prng import STREAMS, fold_in, root_key, stream_key, threefry2x32
 
-# (d, i) of long directions; a number above 2^16, and some found by search, in which rare events happen: the largest
-# radius word of `normal` (one block in 2^25), a place of `sparse` that other arithmetic rounds elsewhere, and equal
-# words of `srht` where the choice of rows ends.
-LONG = ((3, 2), (131_075, 70_000))
-RARE: dict[str, tuple[tuple[int, int], ...]] = {
-    "normal": ((131_075, 65_611),),
-    "sparse": ((131_075, 65_630),),
-    "srht": ((19_101, 2_926),),
-}
 FAMILIES_OF_CASES = (*FAMILIES, "sparse:7", "sparse:256")
+
+
+class Long(NamedTuple):
+    """Direction i of d over 131,075 elements, and what it shows."""
+
+    d: int
+    i: int
+    why: str
+
+
+LONG = (
+    Long(3, 2, "33 tiles of 4,096 elements, the last of 3"),
+    Long(131_075, 70_000, "the number of the direction is above 2^16"),
+)
+# Found by search: directions in which rare events happen.
+RARE = {
+    "normal": Long(131_075, 65_611, "block 52,279 has x0 = 0xffffffba, where v is clamped to 2^31 - 2^7"),
+    "sparse": Long(
+        131_075, 65_630, "elements 34,051 and 34,052: x * L >> 32, or the product in float32, gives the other place"
+    ),
+    "srht": Long(
+        19_101,
+        2_926,
+        "rows 4,792 and 40,843 have equal words, and only the lower is among the 19,101 chosen",
+    ),
+}
+THRESHOLD = Long(131_075, 39, "elements 10,822 and 10,823: the mantissa is 0x3f2aaaaa, just below 2/3 = 0x3f2aaaab")
+LEAST = 2.0**-64
+SMALL = (LEAST, LEAST * (1 - 2.0**-24), -LEAST * (1 - 2.0**-24), 1e-38, -1e-45, -LEAST)  # given coefficients
+BLOCK = 4096  # elements of a long direction that have a checksum of their own
 
 VERSION = "v1"
 FOLDER = Path(__file__).parent / "vectors" / VERSION
@@ -103,11 +125,13 @@ def word_cases() -> dict[str, Any]:
     return {"cases": cases, "keys": keys}
 
 
-def long_case(family: str, d: int, i: int) -> dict[str, Any]:
-    """Direction i of d in 131,075 dimensions, by its checksum."""
-    draw = draw_at(whole(131_075, d=d), family, "unit", *ADDRESSES[5])
-    digest = hashlib.sha256(direction(draw, 0, i).astype("<f4").tobytes()).hexdigest()
-    return _address(draw) | {"direction": i, "sha256": digest}
+def long_case(family: str, long: Long) -> dict[str, Any]:
+    """One long direction by its checksum, and those of its blocks, which tell where it first differs."""
+    draw = draw_at(whole(131_075, d=long.d), family, "unit", *ADDRESSES[5])
+    phi = direction(draw, 0, long.i).astype("<f4")
+    blocks = "".join(f"{crc32(phi[j : j + BLOCK].tobytes()):08x}" for j in range(0, phi.size, BLOCK))
+    digest = hashlib.sha256(phi.tobytes()).hexdigest()
+    return _address(draw) | {"direction": long.i, "why": long.why, "sha256": digest, "crc32_of_4096": blocks}
 
 
 def direction_cases() -> dict[str, Any]:
@@ -117,24 +141,49 @@ def direction_cases() -> dict[str, Any]:
         for p, plan in enumerate(PLANS):
             draw = draw_at(plan, family, "unit", *ADDRESSES[(p + number) % len(ADDRESSES)])
             cases.append(_address(draw) | {"phi": hexadecimal(directions(draw))})
-        long += [long_case(family, d, i) for d, i in (*LONG, *RARE.get(family, ()))]
+        long += [long_case(family, each) for each in (*LONG, *filter(None, [RARE.get(family)]))]
+    long.append(long_case("normal", THRESHOLD))
     chosen = [{"size": n, "d": d, "rows": rows(root_key(n), n, d).tolist()} for n, d in ((1, 1), (5, 5), (100, 7))]
     return {"cases": cases, "long": long, "srht_rows_of_key_0_size": chosen}
 
 
+def operation_case(draw: Draw, g: Float32Array, given: Float32Array) -> dict[str, Any]:
+    """A gradient to its coefficients, and given coefficients to their update."""
+    case = {"g": hexadecimal(g), "a": hexadecimal(exact_project(draw, g))}
+    case |= {"reference_a": hexadecimal(project(draw, g))}
+    case |= {"given_a": hexadecimal(given), "u": hexadecimal(reconstruct(draw, given))}
+    return _address(draw) | case
+
+
+def edge_case(why: str, family: str, plan: Plan, scale: float, given: Any) -> dict[str, Any]:
+    """An operation with something to show; the gradient is pseudo-random numbers times `scale`."""
+    g = pseudo_random(1, plan.D) * np.float32(scale)
+    draw = draw_at(plan, family, "unit", *ADDRESSES[4])
+    return operation_case(draw, g, np.array(given, dtype=np.float32)) | {"why": why}
+
+
+def edge_cases() -> Iterator[dict[str, Any]]:
+    """More than one tile, coefficients around 2^-64, and updates where -0 would show."""
+    tiles = explicit(4130, [(0, 4100, 3), (4100, 4130, 2)])
+    for family in FAMILIES:
+        yield edge_case("two tiles of 4,096 and 4 elements", family, tiles, 1, pseudo_random(2, tiles.d))
+    for family in ("normal", "rademacher", "srht"):
+        why = "some coefficients of g are below 2^-64, and given ones at, just below and far below it"
+        yield edge_case(why, family, whole(70, d=6), 2.0**-60, SMALL)
+    zero = "-0 would show: {}, and every sum starts from +0"
+    yield edge_case(zero.format("a negative coefficient times a zero entry"), "sparse:7", whole(20, d=1), 1, [-1.5])
+    yield edge_case(zero.format("a coefficient of zero times -1"), "rademacher", whole(70, d=2), 1, [0.0, -0.0])
+    yield edge_case(zero.format("equal coefficients cancel under a sign of -1"), "srht", whole(8, d=2), 1, [1.0, 1.0])
+
+
 def operation_cases() -> dict[str, Any]:
-    """Gradients to coefficients in every normalisation, and given coefficients to updates."""
-    plan = PLANS[-1]
-    cases = []
+    """One plan in every family and normalisation, then the edges."""
+    plan, cases = PLANS[-1], []
     for family in FAMILIES_OF_CASES:
         for normalize in NORMALIZATIONS:
             draw = draw_at(plan, family, normalize, *ADDRESSES[4])
-            g, given = pseudo_random(1, plan.D), pseudo_random(2, plan.d)
-            case = {"g": hexadecimal(g), "a": hexadecimal(exact_project(draw, g))}
-            case |= {"reference_a": hexadecimal(NumbaBackend().project(draw, g))}
-            case |= {"given_a": hexadecimal(given), "u": hexadecimal(reconstruct(draw, given))}
-            cases.append(_address(draw) | case)
-    return {"cases": cases}
+            cases.append(operation_case(draw, pseudo_random(1, plan.D), pseudo_random(2, plan.d)))
+    return {"cases": [*cases, *edge_cases()]}
 
 
 def make() -> dict[str, dict[str, Any]]:

@@ -11,8 +11,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from rbd_ref.conformance.golden import VERSION
 from rbd_ref.spec.families import FAMILIES
 
 MODULES = ("words", "directions", "operations", "descents")
+NEAR = 16  # ulp: as far as one rounding less takes the sum of a few products
+GRADIENTS = "L3"  # the first level that needs gradients of networks
 
 
 class Mismatch(Exception):
@@ -101,7 +105,47 @@ def same_bits(what: str, got: object, expected: np.ndarray) -> None:
         raise Mismatch(
             f"{what}: {len(places)} of {mine.size} words differ, the first at {at}: "
             f"got {int(mine[at]):#010x} ({array[at]}), expected {int(theirs[at]):#010x} ({expected[at]})"
+            + (suspicion(mine, theirs) if array.dtype == np.float32 else "")
         )
+
+
+def suspicion(mine: np.ndarray, theirs: np.ndarray) -> str:
+    """What floats that are near their counterparts, by their bits, make one think of."""
+    ordered = [np.where(x >> 31 == 1, -(x & 0x7FFFFFFF).astype(np.int64), x) for x in (mine, theirs)]
+    distance = int(np.abs(ordered[0] - ordered[1]).max())
+    return f", all within {distance} ulp: fused multiply-add?" if distance <= NEAR else ""
+
+
+ARRAYS = ("words", "directions", "project", "reconstruct", "project_part")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A backend whose answers are looked at before a check works with them."""
+
+    backend: Backend
+
+    def __getattr__(self, name: str) -> Any:
+        part = getattr(self.backend, name)
+        if name in ARRAYS:
+            return partial(_array, name, part)
+        return partial(_arrays, name, part) if name == "descend" else part
+
+
+def _array(name: str, method: Callable[..., object], *arguments: object) -> object:
+    """What a method returns, if it is an array."""
+    answer = method(*arguments)
+    expect(isinstance(answer, np.ndarray), f"{name} returned {type(answer).__name__}, expected a NumPy array")
+    return answer
+
+
+def _arrays(name: str, method: Callable[..., object], *arguments: object) -> object:
+    """What a method returns, if it is two arrays."""
+    answer = method(*arguments)
+    kinds = [type(part).__name__ for part in answer] if isinstance(answer, tuple) else [type(answer).__name__]
+    fits = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(part, np.ndarray) for part in answer)
+    expect(fits, f"{name} returned {' and '.join(kinds) or 'nothing'}, expected a tuple of two NumPy arrays")
+    return answer
 
 
 @dataclass
@@ -118,7 +162,10 @@ class Outcome:
 
 @dataclass
 class Report:
-    """All outcomes of one backend: the highest level fully passed, the one it fails, and what it does not declare."""
+    """All outcomes of one backend: the highest level fully passed, the one it fails, and what it does not declare.
+
+    `gradients` says whose they were in L3 and above, `its own` or `the reference's`.
+    """
 
     backend: str
     declared: dict[str, object]
@@ -126,6 +173,7 @@ class Report:
     missing: list[str] = field(default_factory=list)
     level: str | None = None
     failed_at: str | None = None
+    gradients: str | None = None
     rbd_ref: str = rbd_ref.__version__
     vectors: str = VERSION
     machine: str = field(default_factory=lambda: f"{platform.system()} {platform.machine()}")
@@ -162,7 +210,7 @@ def run_check(backend: Backend, item: Check) -> Outcome:
         return result
     start = time.perf_counter()
     try:
-        item.run(backend)
+        item.run(cast(Backend, Watched(backend)))
     except Mismatch as error:
         result.outcome, result.message = "failed", str(error)
     except Exception as error:
@@ -173,19 +221,22 @@ def run_check(backend: Backend, item: Check) -> Outcome:
     return result
 
 
-def run(backend: Backend, highest: str = LEVELS[-1]) -> Iterator[Outcome | Report]:
-    """Outcomes level by level up to `highest`, none after a level that is not passed; last the report."""
+def run(backend: Backend, highest: str = LEVELS[-1]) -> Iterator[Check | Outcome | Report]:
+    """Each check before it runs and then its outcome, level by level up to `highest`, none after a level that is not
+    passed; last the report."""
     report = Report(backend.name, asdict(backend.capabilities), highest, missing=backend.capabilities.missing())
     for level in LEVELS[: LEVELS.index(highest) + 1]:
-        outcomes = []
         for item in all_checks():
             if item.level == level:
-                outcomes.append(run_check(backend, item))
-                yield outcomes[-1]
-        report.checks += outcomes
-        if any(item.outcome == "failed" for item in outcomes):
+                yield item
+                report.checks.append(run_check(backend, item))
+                yield report.checks[-1]
+        outcomes = {item.outcome for item in report.checks if item.level == level}
+        if level == GRADIENTS and outcomes != {"undeclared"}:
+            report.gradients = "its own" if hasattr(backend, "loss_and_gradient") else "the reference's"
+        if "failed" in outcomes:
             report.failed_at = level
             break
-        if any(item.outcome == "passed" for item in outcomes):
+        if "passed" in outcomes:
             report.level = level
     yield report

@@ -1,8 +1,9 @@
 """Downloads of the standard files: whole and with the right checksum, or not there at all.
 
-A file is written under a name of its own, checked, synced and only then renamed, so that neither a cut connection nor
-two processes at once leave half a file. What is a passing fault (the connection is cut) is tried again; every other
-one goes on to the next mirror, and after the last one sentence says what was wrong and where files can be put by hand.
+A file is written under a name of its own, checked, synced and only then renamed (`rbd_ref._files`), so that neither a
+cut connection nor two processes at once leave half a file. What is a passing fault (the connection is cut) is tried
+again; every other one goes on to the next mirror, and after the last one sentence says what was wrong and where files
+can be put by hand.
 Tests: tests/test_data.py.
 """
 
@@ -16,13 +17,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from tqdm import tqdm
-
+from rbd_ref._files import replace_when_complete
+from rbd_ref._progress import bar
 from rbd_ref.data.errors import DataError
 
-Report = Callable[[int], object]  # is told how many bytes have come
+Report = Callable[[int], object]  # is told of every chunk how many bytes it has
 
 
 class Remote(NamedTuple):
@@ -95,28 +96,25 @@ def bases(name: str, mirror: str | None) -> tuple[str, ...]:
     return (f"{chosen.rstrip('/')}/{name}",) if chosen else MIRRORS[name]
 
 
-def _copy(answer: Source, part: Path, size: int, report: Report) -> tuple[int, str]:
-    """Write what comes, `size` bytes and one more at most, and sync it; its length and its sha256."""
+def _copy(answer: Source, out: BinaryIO, size: int, report: Report) -> tuple[int, str]:
+    """Write what comes, `size` bytes and one more at most; its length and its sha256."""
     digest = hashlib.sha256()
     done = 0
-    with part.open("xb") as out:
-        while done <= size and (chunk := answer.read(min(CHUNK, size + 1 - done))):
-            out.write(chunk)
-            digest.update(chunk)
-            done += len(chunk)
-            report(len(chunk))
-        out.flush()
-        os.fsync(out.fileno())
+    while done <= size and (chunk := answer.read(min(CHUNK, size + 1 - done))):
+        out.write(chunk)
+        digest.update(chunk)
+        done += len(chunk)
+        report(len(chunk))
     return done, digest.hexdigest()
 
 
-def _receive(url: str, remote: Remote, part: Path, report: Report) -> None:
-    """One attempt: `url` into `part`, complete and with the right checksum."""
+def _receive(url: str, remote: Remote, out: BinaryIO, report: Report) -> None:
+    """One attempt: `url` into `out`, complete and with the right checksum."""
     request = urllib.request.Request(url, headers={"User-Agent": "rbd-ref"})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         promised = int(answer.headers.get("Content-Length") or remote.size)
         try:
-            done, sha256 = _copy(answer, part, remote.size, report)
+            done, sha256 = _copy(answer, out, remote.size, report)
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             raise Cut(f"the connection was cut ({error or type(error).__name__})") from error
     if done < min(promised, remote.size):
@@ -125,25 +123,13 @@ def _receive(url: str, remote: Remote, part: Path, report: Report) -> None:
         raise DataError(f"the file has sha256 {sha256}, expected {remote.sha256}")
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _once(url: str, remote: Remote, folder: Path, progress: bool | None) -> None:
     """One attempt, after which the file is in the folder or nothing is."""
-    part = folder / f".{remote.file}.{os.getpid()}-{os.urandom(4).hex()}.part"
-    try:
-        hidden = None if progress is None else not progress  # None: hidden where stderr is no terminal
-        with tqdm(desc=remote.file, total=remote.size, unit="B", unit_scale=True, disable=hidden) as bar:
-            _receive(url, remote, part, bar.update)
-        part.replace(folder / remote.file)
-        _sync_folder(folder)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        replace_when_complete(folder / remote.file) as out,
+        bar(remote.file, remote.size, progress, unit="B", unit_scale=True) as shown,
+    ):
+        _receive(url, remote, out, shown.update)
 
 
 def _attempts(url: str, remote: Remote, folder: Path, progress: bool | None) -> str | None:

@@ -25,7 +25,8 @@ from numba.np import arrayobj
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).parent.parent
-SOURCES = ("spec", "kernels", "models", "data")  # folders with kernels, or with what kernels inline
+# What kernels are made of: the folders and files that hold them, and all that those import.
+SOURCES = ("_check.py", "_types.py", "spec", "kernels", "models", "data")
 
 # GNU's OpenMP reads this when the first kernel starts its threads: those that wait spin for some microseconds and then
 # sleep. By default they spin on, and where cores are shared, with ranks or anybody, a step takes several times as long.
@@ -38,10 +39,16 @@ populate_array: Any = arrayobj.populate_array
 config: Any = numba.config
 
 
+def _sources() -> list[Path]:
+    """The files of SOURCES."""
+    names = [PACKAGE / name for name in SOURCES]
+    return sorted(path for name in names for path in (name.rglob("*.py") if name.is_dir() else [name]))
+
+
 def source_digest() -> str:
     """Sixteen hex digits that change with any source that a kernel is made of."""
     digest = hashlib.sha256()
-    for path in sorted(path for folder in SOURCES for path in (PACKAGE / folder).rglob("*.py")):
+    for path in _sources():
         digest.update(path.relative_to(PACKAGE).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -84,9 +91,9 @@ _FOLDER = cache_folder()
 
 
 def _compile(function: F, **options: Any) -> F:
-    """Machine code, made at the first call and kept; or plain Python, without its warnings that words overflow."""
+    """Machine code, made at the first call and kept; or plain Python, without NumPy's warnings of what overflows."""
     if config.DISABLE_JIT:
-        return np.errstate(over="ignore")(function)
+        return np.errstate(over="ignore", invalid="ignore")(function)
     with _cache_in(_FOLDER):
         compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     return cast(F, compiled)

@@ -16,7 +16,7 @@ Read rbd.py first: it is the paper's Algorithm 1. Around it:
     sgd, rbd, fpd, nes    a method each
 
 A step is: propose (each worker, by itself) -> allgather -> collect and apply_update (everyone, the same bits).
-May import: basis, spec.
+May import: basis.
 """
 
 from rbd_ref._check import member
@@ -33,7 +33,34 @@ METHODS = ("sgd", "rbd", "fpd", "nes", "nes-shared-batch")
 
 
 def make(name: str, basis: Basis, settings: Settings, first: int = 0) -> Phase[State]:
-    """The method called `name`, one of METHODS, from step `first` on."""
+    """A method by its name.
+
+    Args:
+        name: one of METHODS.
+        basis: the directions; `sgd` takes only D from it.
+        settings: the learning rate, workers and what else methods can be told.
+        first: the step from which on the method is used, in a schedule of several.
+
+    Returns:
+        a `Phase`, whose `start(theta, t)` gives a `Replica`.
+
+    A step of two workers, by hand:
+
+    >>> import numpy as np, rbd_ref
+    >>> from rbd_ref import methods
+    >>> class Bowl:                                                 # |theta|^2 / 2, whose gradient is theta
+    ...     def loss_and_gradient(self, theta, step, worker):
+    ...         return float(theta @ theta) / 2, theta
+    >>> basis = rbd_ref.Basis(rbd_ref.compartments.whole(1000, d=100), seed=0)
+    >>> settings = methods.Settings(rate=0.5, workers=2)
+    >>> replica = methods.make("rbd", basis, settings).start(np.ones(1000, dtype=np.float32), t=0)
+    >>> proposals = [replica.propose(Bowl(), worker) for worker in (0, 1)]
+    >>> proposals[0].payload.shape                                  # all that a worker sends
+    (100,)
+    >>> after = replica.step(np.stack([proposal.payload for proposal in proposals]))
+    >>> after.t, bool(np.linalg.norm(after.theta) < np.linalg.norm(replica.theta))
+    (1, True)
+    """
     member("method", name, METHODS)
     if name == "sgd":
         return Phase(first, StochasticGradientDescent(basis.plan.D, settings))

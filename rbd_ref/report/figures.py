@@ -1,24 +1,21 @@
-"""Curves as SVG: scales, ticks, and pictures of a few hundred points however long a run was.
+"""Where the parts of a figure lie: scales, ticks, labels, and curves of a few hundred points however long a run was.
 
-A figure carries its two scales as attributes, so that whoever reads the page can turn pixels back into numbers: SCRIPT
-does, to show the values under the pointer. Colours come from the page: a curve only says which run it belongs to.
+templates/figure.svg.j2 draws it. A figure carries its two scales as attributes, so that whoever reads the page can turn
+pixels back into numbers: templates/report.js does, to show the values under the pointer. Colours come from the style
+sheet: a curve only says which run it belongs to.
 Tests: tests/test_report.py.
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from rbd_ref._types import Float64Array
 
-WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 452.0, 14.0, 254.0
 POINTS = 300  # of a curve, at most
 SMOOTH_FROM = 100  # points
 LARGEST = 1e100  # what is beyond, or no number, is not drawn
@@ -26,44 +23,19 @@ LOG_FROM = 30.0  # the ratio of largest to smallest from which on a logarithmic 
 LABEL_DISTANCE = 14.0  # between the numbers at the ends of curves,
 LABEL_REACH = 16.0  # where these ends are no further apart than this from left to right
 
-SCRIPT = """
-for (const svg of document.querySelectorAll("figure svg")) {
-  const box = svg.nextElementSibling, cursor = svg.querySelector(".cursor");
-  const [x, y] = [svg.dataset.x, svg.dataset.y].map(text => text.split(" ").map(Number));
-  const value = ([low, high, start, end, log], pixel) => {
-    const part = (pixel - start) / (end - start);
-    const number = log ? low * (high / low) ** part : low + part * (high - low);
-    return number.toLocaleString("en", {maximumSignificantDigits: 4});
-  };
-  const runs = [...svg.querySelectorAll(".run")].map(run => {
-    run.querySelector("title").remove();
-    const pairs = run.querySelector("polyline").getAttribute("points").split(" ");
-    return {run, points: pairs.map(pair => pair.split(",").map(Number))};
-  });
-  const line = (colour, ...texts) => {
-    for (const text of ["", ...texts]) box.appendChild(document.createElement("span")).textContent = text;
-    box.children[box.children.length - 3].className = colour;
-  };
-  const move = event => {
-    const frame = svg.getBoundingClientRect();
-    const at = Math.min(x[3], Math.max(x[2], (event.clientX - frame.left) * svg.viewBox.baseVal.width / frame.width));
-    cursor.setAttribute("transform", `translate(${at} 0)`);
-    svg.classList.add("read");
-    box.hidden = false;
-    box.classList.toggle("left", at > (x[2] + x[3]) / 2);
-    box.replaceChildren();
-    line("", svg.dataset.label, value(x, at));
-    for (const {run, points} of runs) {
-      const near = points.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a);
-      const {number, name} = run.dataset;
-      if (near[0] > at - 12) line(`dot r${number}`, `${number} ${name}`, value(y, near[1]));
-    }
-  };
-  svg.addEventListener("pointermove", move);
-  svg.addEventListener("pointerdown", move);
-  svg.addEventListener("pointerleave", () => { box.hidden = true; svg.classList.remove("read"); });
-}
-"""
+
+class Area(NamedTuple):
+    """The picture, and the part of it that curves are in, in pixels."""
+
+    width: int = 480
+    height: int = 300
+    left: float = 46.0
+    right: float = 452.0
+    top: float = 14.0
+    bottom: float = 254.0
+
+
+AREA = Area()
 
 
 class Series(NamedTuple):
@@ -71,8 +43,8 @@ class Series(NamedTuple):
 
     number: int
     name: str
-    x: Array
-    y: Array
+    x: Float64Array
+    y: Float64Array
 
 
 class Frame(NamedTuple):
@@ -87,6 +59,28 @@ class Frame(NamedTuple):
     log_x: bool = False
 
 
+class Tick(NamedTuple):
+    """A mark of an axis: its number, and where it is."""
+
+    text: str
+    place: float
+
+
+class Curve(NamedTuple):
+    """A run's line: its points, where it ends, the height of the label there, and the value that it ends at."""
+
+    number: int
+    name: str
+    points: list[tuple[float, float]]
+    label_height: float
+    last: float
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """Where the line ends."""
+        return self.points[-1]
+
+
 class Scale(NamedTuple):
     """Numbers from `low` to `high` onto pixels from `start` to `end`."""
 
@@ -96,15 +90,32 @@ class Scale(NamedTuple):
     end: float
     log: bool
 
-    def pixels(self, values: Array) -> Array:
+    def pixels(self, values: Float64Array) -> Float64Array:
         """Where the values are in the picture."""
         low, high = np.log10([self.low, self.high]) if self.log else (self.low, self.high)
         places = np.log10(values) if self.log else values
         return np.asarray(self.start + (places - low) / (high - low) * (self.end - self.start))
 
+    def ticks(self, marks: Sequence[float]) -> list[Tick]:
+        """Marks at these numbers."""
+        places = self.pixels(np.array(marks)).tolist()
+        return [Tick(numeral(mark), place) for mark, place in zip(marks, places, strict=True)]
+
     def attribute(self) -> str:
         """The five numbers, for those who want to go back from pixels to values."""
         return f"{self.low!r} {self.high!r} {self.start!r} {self.end!r} {int(self.log)}"
+
+
+class Figure(NamedTuple):
+    """All that is drawn."""
+
+    frame: Frame
+    note: str  # of how the numbers are shown, after the unit
+    x: Scale
+    x_ticks: list[Tick]
+    y: Scale
+    y_ticks: list[Tick]
+    curves: list[Curve]
 
 
 def drawable(series: Series, log_x: bool = False) -> Series:
@@ -152,7 +163,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [mark for mark in marks if low <= mark <= high]
 
 
-def axis(values: Array, start: float, end: float, log: bool, fit: bool) -> tuple[Scale, list[float]]:
+def axis(values: Float64Array, start: float, end: float, log: bool, fit: bool) -> tuple[Scale, list[float]]:
     """The scale for these values and its ticks; `fit`: from zero to the largest value, else with round ends."""
     low, high = float(values.min()), float(values.max())
     if log:
@@ -182,9 +193,9 @@ def pushed(ends: Sequence[tuple[float, float]], heights: list[float], sign: int,
 def spread(ends: Sequence[tuple[float, float]]) -> list[float]:
     """Heights for labels beside these ends of curves: apart, around the middle of the ends, and inside the frame."""
     heights = [y for _, y in ends]
-    down, up = pushed(ends, heights, 1, TOP), pushed(ends, heights, -1, BOTTOM)
+    down, up = pushed(ends, heights, 1, AREA.top), pushed(ends, heights, -1, AREA.bottom)
     middle = [(a + b) / 2 for a, b in zip(down, up, strict=True)]
-    return pushed(ends, pushed(ends, middle, 1, TOP), -1, BOTTOM)
+    return pushed(ends, pushed(ends, middle, 1, AREA.top), -1, AREA.bottom)
 
 
 def numeral(value: float) -> str:
@@ -195,54 +206,31 @@ def numeral(value: float) -> str:
     return f"{float(digits):.9g}e{int(exponent)}"
 
 
-def _grid(x: Scale, x_ticks: list[float], y: Scale, y_ticks: list[float]) -> str:
-    """Lines across at the ticks of y, marks below at those of x, and their numbers."""
-    parts = []
-    for value, place in zip(y_ticks, y.pixels(np.array(y_ticks)), strict=True):
-        parts.append(f'<path class="grid" d="M{LEFT:g} {place:.2f}H{RIGHT:g}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 7:g}" y="{place:.2f}" dy=".35em">{numeral(value)}</text>')
-    for value, place in zip(x_ticks, x.pixels(np.array(x_ticks)), strict=True):
-        parts.append(f'<path class="mark" d="M{place:.2f} {BOTTOM:g}v5"/>')
-        parts.append(f'<text class="tick x" x="{place:.2f}" y="{BOTTOM + 9:g}" dy=".8em">{numeral(value)}</text>')
-    parts.append(f'<path class="mark" d="M{LEFT:g} {BOTTOM:g}H{RIGHT:g}"/>')
-    return "".join(parts)
+def curves(series: Sequence[Series], x: Scale, y: Scale) -> list[Curve]:
+    """A line for each run."""
+    lines = [list(zip(x.pixels(one.x).tolist(), y.pixels(one.y).tolist(), strict=True)) for one in series]
+    heights = spread([line[-1] for line in lines])
+    return [
+        Curve(one.number, one.name, line, height, float(one.y[-1]))
+        for one, line, height in zip(series, lines, heights, strict=True)
+    ]
 
 
-def _curves(series: Sequence[Series], x: Scale, y: Scale) -> str:
-    """A line for each run, with a dot and the number of the run at its end."""
-    lines = [(x.pixels(one.x), y.pixels(one.y)) for one in series]
-    heights = spread([(float(across[-1]), float(up[-1])) for across, up in lines])
-    parts = []
-    for one, (across, up), height in zip(series, lines, heights, strict=True):
-        name = html.escape(one.name)
-        points = " ".join(f"{a:.2f},{b:.2f}" for a, b in zip(across, up, strict=True))
-        parts.append(
-            f'<g class="run r{one.number}" data-number="{one.number}" data-name="{name}">'
-            f"<title>{one.number} {name}: {one.y[-1]:.4g} at the end</title>"
-            f'<polyline points="{points}"/><circle cx="{across[-1]:.2f}" cy="{up[-1]:.2f}" r="3"/>'
-            f'<text class="end" x="{across[-1] + 7:.2f}" y="{height:.2f}" dy=".35em">{one.number}</text></g>'
-        )
-    return "".join(parts)
+def note(log: bool, smoothed: bool) -> str:
+    """How the numbers are shown."""
+    return ", logarithmic" * log + ", running means over 2 % of a run" * smoothed
 
 
-def figure(frame: Frame, series: Sequence[Series]) -> str:
-    """A picture of the runs that have something to show, or nothing."""
+def figure(frame: Frame, series: Sequence[Series]) -> Figure | None:
+    """A picture of the runs that have something to show; None if there are none."""
     shown = [one for one in (drawable(one, frame.log_x) for one in series) if one.x.size]
     if not shown:
-        return ""
+        return None
     smoothed = frame.noisy and max(one.x.size for one in shown) > SMOOTH_FROM
     shown = [thin(smooth(one) if frame.noisy else one) for one in shown]
-    every_x, every_y = np.concatenate([one.x for one in shown]), np.concatenate([one.y for one in shown])
+    every_y = np.concatenate([one.y for one in shown])
     log = frame.log and bool(0 < LOG_FROM * every_y.min() < every_y.max())
-    x, x_ticks = axis(every_x, LEFT, RIGHT, frame.log_x, fit=True)
-    y, y_ticks = axis(every_y, BOTTOM, TOP, log, fit=False)
-    title, unit, below = (html.escape(text) for text in frame[:3])
-    notes = ", logarithmic" * log + ", running means over 2 % of a run" * smoothed
-    return (
-        f"<figure><figcaption><h3>{title}</h3><p>{unit}{notes}</p></figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title} against {below}" '
-        f'data-x="{x.attribute()}" data-y="{y.attribute()}" data-label="{below}">'
-        f"{_grid(x, x_ticks, y, y_ticks)}{_curves(shown, x, y)}"
-        f'<text class="axis" x="{(LEFT + RIGHT) / 2:g}" y="{HEIGHT - 6}">{below}{", logarithmic" * frame.log_x}</text>'
-        f'<path class="cursor" d="M0 {TOP:g}V{BOTTOM:g}"/></svg><div class="readout" hidden></div></figure>\n'
-    )
+    x, x_marks = axis(np.concatenate([one.x for one in shown]), AREA.left, AREA.right, frame.log_x, fit=True)
+    y, y_marks = axis(every_y, AREA.bottom, AREA.top, log, fit=False)
+    lines = curves(shown, x, y)
+    return Figure(frame, note(log, smoothed), x, x.ticks(x_marks), y, y.ticks(y_marks), lines)

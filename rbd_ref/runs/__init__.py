@@ -4,7 +4,7 @@
     presets    the cells of the paper's tables by name
     folder     the files of a run's folder, and the one reader of them
     journal    what all workers sent at each step, appended and checksummed
-    files      files that are there whole or not at all, and faults of a disk as one sentence
+    files      what a run says when a file or folder fails it
 
 May import: data, methods, models, spec.
 """

@@ -46,7 +46,14 @@ BACKENDS = "numpy, numba, torch, jax, cuda, ipu or package.module:Class"
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. 0 or "" stands for what its help says."""
+    """All settings of a run. 0 or "" stands for what its help says.
+
+    The fields are the flags of `python -m rbd_ref.train`, whose `--help` explains each of them.
+
+    >>> config = Config(data="digits", dims=100, family="srht", workers=4)
+    >>> config.exchange, complete(config).lr
+    ('independent', 2.0)
+    """
 
     data: str = option("digits", "data and network", f"data set: {', '.join(STANDARDS)}")
     data_dir: str = option(

@@ -1,15 +1,17 @@
-"""Files that are there whole or not at all, and faults of a disk as one sentence.
+"""What a run says when a file or folder fails it: one sentence, a `RunError`, in place of the system's `OSError`.
 
+The writing itself is `rbd_ref._files`, which downloads share.
 Tests: tests/test_runs.py.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from rbd_ref._files import replace_when_complete
 
 
 class RunError(Exception):
@@ -21,36 +23,30 @@ class SharedError(RunError):
 
 
 @contextmanager
-def disk(path: Path, what: str) -> Iterator[None]:
-    """Faults of the system while `what` is done with a file or folder become one sentence."""
+def disk(path: Path, what: str, flag: str = "--out") -> Iterator[None]:
+    """Faults of the system while `what` is done with a file or folder become one sentence; `flag` names another."""
     try:
         yield
     except OSError as error:
         raise RunError(
             f"{path} cannot be {what} ({error.strerror or error}), expected a folder with room that can be written to: "
-            "nothing that was complete is lost; make room or choose another folder with --out"
+            f"nothing that was complete is lost; make room or choose another folder with {flag}"
         ) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """What was renamed in a folder stays so, even when the power goes."""
-    handle = os.open(folder, os.O_RDONLY)
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Faults of the system while a file or folder of a run is read become one sentence."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror or error}), expected the folder of a run: correct the path or "
+            "the permissions"
+        ) from error
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file beside `path`, sync it and only then give it that name."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with disk(path, "written"):
-        try:
-            with part.open("wb") as out:
-                write(out)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(path)
-            sync_folder(path.parent)
-        finally:
-            part.unlink(missing_ok=True)
+def write_whole(path: Path, write: Callable[[BinaryIO], object], flag: str = "--out") -> None:
+    """Let `write` fill a file that becomes `path` when it is complete and synced."""
+    with disk(path, "written", flag), replace_when_complete(path) as out:
+        write(out)

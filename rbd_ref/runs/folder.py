@@ -8,6 +8,8 @@
     result.json      final figures and the sha256 of theta     written whole, then named, last of all
 
 Nothing is pickled: arrays are npz, all else is text.
+All who read a run do it here. Training and replay go on from what they read, so they ask for every key that they
+need; the report only shows it, and asks for none, so that runs of other versions show too.
 Tests: tests/test_runs.py.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from rbd_ref.methods.fpd import FixedProjectionState
 from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, disk, write_whole
+from rbd_ref.runs.files import RunError, disk, reading, write_whole
 from rbd_ref.runs.journal import START, Journal
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
@@ -36,6 +38,9 @@ STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
     "FixedProjectionState": FixedProjectionState,
 }
 Snapshot = DescentState | FixedProjectionState
+
+METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
+RESULT_KEYS = ("step", "sha256")  # of result.json, as far as they are read again
 
 
 def sha256(theta: Float32Array) -> str:
@@ -64,22 +69,46 @@ class Run:
         """The files of checkpoints, the first step first."""
         return sorted((self.folder / "checkpoints").glob("step-*.npz"))
 
-    def config(self, **changes: Any) -> Config:
-        """The configuration that the folder was made with, but for these changes."""
+    def settings(self) -> dict[str, Any]:
+        """The table in config.toml as it is, be it of this version or of another."""
         path = self.folder / "config.toml"
-        with disk(path, "read"):
-            found = path.is_file()
-        if not found:
-            raise RunError(f"{self.folder} is no run: it has no config.toml; name the folder given to --out")
+        with reading(path):
+            if not path.is_file():
+                raise RunError(f"{self.folder} is no run: it {_lack(self.folder)}; name the folder given to --out")
         try:
-            return configs.make({**configs.read_toml(path), **changes})
-        except (ValueError, TypeError) as error:
+            return configs.read_toml(path)
+        except (ValueError, RecursionError) as error:
             raise RunError(f"{path} is not as it was written: {error}") from error
 
-    def result(self) -> dict[str, Any] | None:
+    def config(self, **changes: Any) -> Config:
+        """The configuration that the folder was made with, but for these changes."""
+        settings = self.settings()
+        try:
+            return configs.make({**settings, **changes})
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{self.folder / 'config.toml'} is not as it was written: {error}") from error
+
+    def records(self, kind: str, needed: Sequence[str] = METRIC_KEYS) -> list[dict[str, Any]]:
+        """The metrics of a kind in the order of steps; a step that was done again counts once, as it was last."""
+        found = (values for values, _ in metrics(self.metrics, needed) if values.get("kind") == kind)
+        latest = {values["step"]: values for values in found if isinstance(values.get("step"), int)}
+        return [latest[step] for step in sorted(latest)]
+
+    def result(self, needed: Sequence[str] = RESULT_KEYS) -> dict[str, Any] | None:
         """The final figures, if the run has ended."""
         path = self.folder / "result.json"
-        return _values(path.read_text(encoding="utf-8"), str(path), "sha256") if path.is_file() else None
+        with reading(path):
+            if not path.is_file():
+                return None
+            content = path.read_bytes()
+        return _values(content, str(path), needed)
+
+
+def _lack(folder: Path) -> str:
+    """What a folder without config.toml lacks, and what was expected."""
+    if folder.is_dir():
+        return "has no config.toml, expected the folder that a training has written"
+    return f"{'is no folder' if folder.exists() else 'does not exist'}, expected the folder that a training has written"
 
 
 def create(folder: Path, config: Config) -> Run:
@@ -101,10 +130,10 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda out: out.write(text.encode()))
 
 
-def save_arrays(path: Path, info: dict[str, Any], **arrays: Float32Array) -> None:
-    """Arrays and what is to be said of them, whole or not at all."""
+def save_arrays(path: Path, info: dict[str, Any], flag: str = "--out", **arrays: Float32Array) -> None:
+    """Arrays and what is to be said of them, whole or not at all; `flag` is what names another place."""
     savez: Any = np.savez
-    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays))
+    write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays), flag)
 
 
 def checkpoint_path(run: Run, t: int) -> Path:
@@ -114,7 +143,7 @@ def checkpoint_path(run: Run, t: int) -> Path:
 
 def begun(run: Run) -> bool:
     """Whether the journal has its head; if not, the run was killed before it had begun."""
-    with disk(run.journal, "read"):
+    with reading(run.journal):
         return run.journal.exists() and run.journal.stat().st_size >= START
 
 
@@ -143,29 +172,35 @@ def load_checkpoint(path: Path, digest: str) -> Snapshot:
     return state
 
 
-def _values(text: str, where: str, *needed: str) -> dict[str, Any]:
-    """The values in a text, which must have `step` and those that are needed too."""
+def _values(content: bytes, where: str, needed: Sequence[str]) -> dict[str, Any]:
+    """The JSON object in the content, which must have all keys that are needed."""
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
+        values = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{where} is no JSON ({error}), expected it as it was written: restore or remove it") from error
-    if not isinstance(values, dict) or not {"step", *needed} <= values.keys():
-        raise RunError(f"{where} lacks {', '.join(('step', *needed))}, expected it as written: restore or remove it")
+    if not isinstance(values, dict):
+        raise RunError(f"{where} is no JSON object, expected it as it was written: restore or remove it")
+    if lacking := [key for key in needed if key not in values]:
+        raise RunError(f"{where} lacks {', '.join(lacking)}, expected it as it was written: restore or remove it")
     return values
 
 
-def metrics(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[dict[str, Any], str]]:
     """Each whole line of metrics and its text; a torn last one is left out."""
-    if not path.is_file():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        if line.endswith("\n"):
-            yield _values(line, f"{path}, line {number},", "kind", "seconds"), line
+    with reading(path):
+        content = path.read_bytes() if path.is_file() else b""
+    whole = content.split(b"\n")[:-1]  # what follows the last end of a line is nothing, or torn
+    for number, line in enumerate(whole, 1):
+        yield _values(line, f"{path}, line {number},", needed), f"{line.decode()}\n"
 
 
-def figures(values: dict[str, Any]) -> dict[str, float]:
-    """The figures of a line of metrics, without what every line has."""
-    return {name: value for name, value in values.items() if name not in ("kind", "step", "epoch", "loss", "seconds")}
+def evaluations(run: Run) -> dict[int, dict[str, float]]:
+    """The figures of each evaluation, by step, without what every line of metrics has."""
+    usual = (*METRIC_KEYS, "epoch", "loss")
+    return {
+        record["step"]: {name: value for name, value in record.items() if name not in usual}
+        for record in run.records("evaluation")
+    }
 
 
 def cut_metrics(run: Run, t: int) -> None:

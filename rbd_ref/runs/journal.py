@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rbd_ref._types import Float32Array
-from rbd_ref.runs.files import RunError, disk
+from rbd_ref.runs.files import RunError, disk, reading
 
 MAGIC = b"RBDJRNL1"
 START = len(MAGIC) + 32
@@ -71,7 +71,7 @@ class Journal:
 
     def __init__(self, path: Path, digest: str | None = None) -> None:
         self.path, self.end, self.steps = path, START, 0
-        with disk(path, "read"):
+        with reading(path):
             self.size = path.stat().st_size
             with path.open("rb") as file:
                 head = file.read(START)

@@ -7,5 +7,6 @@
     operations    directions, project, reconstruct
 
 Golden vectors come from here and from nothing else; kernels/ and every backend are held to it, bit by bit.
-docs/specification.md is the same in prose. May import: nothing of rbd_ref but _check and _types.
+docs/specification.md is the same in prose.
+May import: nothing.
 """

@@ -30,7 +30,18 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Compartment k covers `sizes[k]` elements, after those before it, with `dims[k]` directions."""
+    """Compartment k covers `sizes[k]` elements, after those before it, with `dims[k]` directions.
+
+    Args:
+        sizes: elements of each compartment, 1 <= size < 2^32.
+        dims: directions of each compartment, 1 <= d <= size.
+
+    Examples:
+        >>> from rbd_ref.spec.compartments import Plan
+        >>> plan = Plan(sizes=(6, 4), dims=(2, 1))
+        >>> (plan.D, plan.d, plan.K, plan.elements(1), plan.directions(1))
+        (10, 3, 2, slice(6, 10, None), slice(2, 3, None))
+    """
 
     sizes: tuple[int, ...]
     dims: tuple[int, ...]
@@ -133,8 +144,23 @@ class Plan:
 
 
 def split(total: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """A total d in proportion to size: each compartment its whole share, but 1 at least; then one more or one less
-    where the share is missed by most (the first of equals) until the sum is right."""
+    """A total d in proportion to size: d_k is about total size_k / D.
+
+    Each compartment gets its share rounded down, but 1 at least; then one more or one less where the share is missed by
+    most (the first of equals) until the sum is right. All in integers.
+
+    Args:
+        total: how many directions, from the number of compartments up to D.
+        sizes: elements of each compartment; D is their sum.
+
+    Returns:
+        d of each compartment, `total` in all.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> compartments.split(10, [70, 20, 10, 1])
+        (6, 2, 1, 1)
+    """
     D = sum(sizes)
     total = integer("total", total, 0, D + 1)
     if total < len(sizes):
@@ -172,12 +198,41 @@ def _plan(sizes: Iterable[Any], d: Any, total: Any) -> Plan:
 
 
 def whole(D: int, d: int) -> Plan:
-    """One compartment."""
+    """One compartment.
+
+    Args:
+        D: number of parameters.
+        d: number of directions, 1 <= d <= D.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> compartments.whole(1000, d=10)
+        Plan(D=1000, d=10, compartments=1)
+    """
     return _plan([D], d, None)
 
 
 def even(D: int, k: int, d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
-    """k compartments whose sizes differ by at most one, the larger ones first."""
+    """k compartments whose sizes differ by at most one, the larger ones first.
+
+    Args:
+        D: number of parameters.
+        k: number of compartments, 1 <= k <= D.
+        d: directions of each compartment, one number for all or a list; or
+        total: directions of all together, which `split` divides.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> plan = compartments.even(10, k=3, total=5)
+        >>> (plan.sizes, plan.dims)
+        ((4, 3, 3), (2, 2, 1))
+    """
     D = integer("D", D, 1, TWO_32)
     k = integer("k", k, 1, D + 1)
     quotient, rest = divmod(D, k)
@@ -185,18 +240,60 @@ def even(D: int, k: int, d: int | Sequence[int] | None = None, total: int | None
 
 
 def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
-    """One compartment a layer; a layer is its size or the list of its tensors' sizes."""
+    """One compartment for each layer.
+
+    Args:
+        layers: for each layer its size, or the list of its tensors' sizes.
+        d: directions of each compartment, one number for all or a list; or
+        total: directions of all together, which `split` divides.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> compartments.by_layer([[784 * 128, 128], [128 * 10, 10]], d=5).sizes
+        (100480, 1290)
+    """
     return _plan([sum(layer) if isinstance(layer, Sequence) else layer for layer in layers], d, total)
 
 
 def by_tensor(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
-    """One compartment a tensor of each layer."""
+    """One compartment for each tensor of each layer.
+
+    Args:
+        layers: for each layer its size, or the list of its tensors' sizes.
+        d: directions of each compartment, one number for all or a list; or
+        total: directions of all together, which `split` divides.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> compartments.by_tensor([[784 * 128, 128], [128 * 10, 10]], d=5).sizes
+        (100352, 128, 1280, 10)
+    """
     tensors = [size for layer in layers for size in (layer if isinstance(layer, Sequence) else [layer])]
     return _plan(tensors, d, total)
 
 
 def proportional(sizes: Sequence[int], reduction: float, floor: int = 1) -> Plan:
-    """d_k = size_k / reduction rounded down, but `floor` at least and the size at most."""
+    """d_k = size_k / reduction rounded down, but `floor` at least and the size at most.
+
+    Args:
+        sizes: elements of each compartment.
+        reduction: how many elements share a direction, 1 or more.
+        floor: the least d of a compartment.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> compartments.proportional([1000, 250, 3], reduction=100).dims
+        (10, 2, 1)
+    """
     if not 1 <= reduction < float("inf"):
         raise ValueError(f"reduction is {reduction}, expected a number from 1 up: d is the size divided by it")
     floor = integer("floor", floor, 1, TWO_32)
@@ -205,7 +302,21 @@ def proportional(sizes: Sequence[int], reduction: float, floor: int = 1) -> Plan
 
 
 def explicit(D: int, ranges: Sequence[tuple[int, int, int]]) -> Plan:
-    """Compartments (start, stop, d) in order, which together cover 0 .. D - 1."""
+    """Compartments (start, stop, d) in order, which together cover 0 .. D - 1.
+
+    Args:
+        D: number of parameters.
+        ranges: start, stop and number of directions of each compartment.
+
+    Returns:
+        A `Plan`.
+
+    Examples:
+        >>> from rbd_ref import compartments
+        >>> plan = compartments.explicit(10, [(0, 7, 2), (7, 10, 1)])
+        >>> (plan.sizes, plan.dims)
+        ((7, 3), (2, 1))
+    """
     end = 0
     for start, stop, _ in ranges:
         if start != end or stop <= start:

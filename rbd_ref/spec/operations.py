@@ -167,6 +167,19 @@ def _srht_update(draw: Draw, k: int, a: Float32Array) -> Float32Array:
     return hadamard.signs(key, size) * hadamard.transform(z)[:size]
 
 
+def part(draw: Draw, k: int, n: int) -> slice:
+    """The elements of part k of n of an update, which may be cut at tiles, or for `srht` at compartments.
+
+    Replicas that divide an update among themselves may be on unlike backends, so all cut at the same places.
+    """
+    bounds = draw.plan.layout.bounds
+    if draw.family.name != "srht":
+        owners, firsts = draw.plan.tiles(TILE)
+        bounds = np.append(bounds[owners] + firsts, draw.plan.D)
+    pieces = bounds.size - 1
+    return slice(int(bounds[pieces * k // n]), int(bounds[pieces * (k + 1) // n]))
+
+
 def descend(draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
     """(a, u) with a = project(g) and u = reconstruct(a)."""
     a = project(draw, g)

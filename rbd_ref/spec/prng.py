@@ -33,7 +33,21 @@ def _words(name: str, value: ArrayLike) -> Words:
 
 
 def threefry2x32(key: ArrayLike, counter: ArrayLike) -> Words:
-    """Threefry2x32-20 (Salmon et al. 2011): `key` (2,) and `counter` (2,) or (2, n) to words of the counter's shape."""
+    """Threefry2x32 with 20 rounds (Salmon et al. 2011): a key and counters to words.
+
+    Args:
+        key: uint32 (2,).
+        counter: uint32 (2,), or (2, n) for n counters.
+
+    Returns:
+        uint32 of the counter's shape.
+
+    Examples:
+        >>> import numpy as np
+        >>> from rbd_ref import prng
+        >>> [f"{word:08x}" for word in prng.threefry2x32(np.zeros(2, np.uint32), np.zeros(2, np.uint32))]
+        ['6b200159', '99ba4efe']
+    """
     k, x = _words("key", key), _words("counter", counter)
     keys = (k[0], k[1], k[0] ^ k[1] ^ PARITY)
     with np.errstate(over="ignore"):
@@ -48,24 +62,82 @@ def threefry2x32(key: ArrayLike, counter: ArrayLike) -> Words:
 
 
 def root_key(seed: int) -> Words:
-    """The key of a seed: (seed >> 32, seed mod 2^32), 0 <= seed < 2^64."""
+    """(seed >> 32, seed mod 2^32): the key of a seed, which is `jax.random.key(seed)`.
+
+    Args:
+        seed: 0 <= seed < 2^64.
+
+    Returns:
+        uint32 (2,).
+
+    Examples:
+        >>> from rbd_ref import prng
+        >>> prng.root_key(2**32 + 7)
+        array([1, 7], dtype=uint32)
+    """
     number = integer("seed", seed, 0, TWO_64)
     return np.array([number >> 32, number % TWO_32], dtype=np.uint32)
 
 
 def fold_in(key: ArrayLike, n: int) -> Words:
-    """A new key from `key` and a number: threefry(key, (n >> 32, n mod 2^32)), 0 <= n < 2^64."""
+    """threefry(key, (n >> 32, n mod 2^32)): a new key from a key and a number.
+
+    For n < 2^32 this is `jax.random.fold_in`.
+
+    Args:
+        key: uint32 (2,).
+        n: 0 <= n < 2^64.
+
+    Returns:
+        uint32 (2,).
+
+    Examples:
+        >>> from rbd_ref import prng
+        >>> [f"{word:08x}" for word in prng.fold_in(prng.root_key(42), 0)]
+        ['6d3e048f', '1022172d']
+    """
     number = integer("n", n, 0, TWO_64)
     return threefry2x32(key, np.array([number >> 32, number % TWO_32], dtype=np.uint32))
 
 
 def stream_key(seed: int, stream: str) -> Words:
-    """The key of one use of randomness: root_key(seed) folded with the stream's tag."""
+    """fold_in(root_key(seed), tag): the key of one use of randomness, so that two uses never share a word.
+
+    Args:
+        seed: 0 <= seed < 2^64.
+        stream: one of STREAMS, whose values are the tags.
+
+    Returns:
+        uint32 (2,).
+
+    Examples:
+        >>> from rbd_ref import prng
+        >>> sorted(prng.STREAMS)
+        ['augmentation', 'bases', 'initialisation', 'offspring', 'order', 'split']
+        >>> [f"{word:08x}" for word in prng.stream_key(42, "bases")]
+        ['6d3e048f', '1022172d']
+    """
     return fold_in(root_key(seed), STREAMS[stream])
 
 
 def basis_keys(seed: int, step: int, worker: int, compartments: int) -> Words:
-    """Keys (2, K) of one basis: the stream `bases` folded with step, then worker, then each compartment 0 .. K-1."""
+    """The stream `bases` folded with step, then worker, then each compartment 0 .. K - 1: the keys of one basis.
+
+    Args:
+        seed: 0 <= seed < 2^64.
+        step: 0 <= step < 2^32.
+        worker: 0 <= worker < 2^32.
+        compartments: K, how many keys are wanted.
+
+    Returns:
+        uint32 (2, K), a column for each compartment.
+
+    Examples:
+        >>> from rbd_ref import prng
+        >>> keys = prng.basis_keys(seed=42, step=3, worker=1, compartments=2)
+        >>> [f"{word:08x}" for word in keys[:, 0]]
+        ['7a7349a7', '8a005022']
+    """
     base = fold_in(fold_in(stream_key(seed, "bases"), step), worker)
     numbers = np.arange(compartments, dtype=np.uint32)
     return threefry2x32(base, np.stack([np.zeros_like(numbers), numbers]))

@@ -118,7 +118,7 @@ def gather_errors(communicator: Communicator, error: str | None) -> list[str]:
     return list(dict.fromkeys(text for text in communicator.allgather(error) if text is not None))
 
 
-def agree(communicator: Communicator, body: Callable[[], T], *expected: type[Exception]) -> T:
+def collectively(communicator: Communicator, body: Callable[[], T], *expected: type[Exception]) -> T:
     """What `body` gives on this rank; where it raises an expected error on any, all ranks raise all of them."""
     error, value = None, None
     try:

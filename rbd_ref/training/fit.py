@@ -21,7 +21,7 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
-from rbd_ref.training.communicator import Options, World, agree, find_world
+from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.logbook import Console, Logbook, stderr
@@ -150,15 +150,17 @@ def run_job(job: Job, world: World) -> Result:
 def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
     """Experiment, first replica and log, on all ranks; what is wrong is said before anything is written."""
     communicator, node = world.communicator, world.node
-    experiment = agree(communicator, lambda: _prepare(job, world), *EXPECTED)
+    experiment = collectively(communicator, lambda: _prepare(job, world), *EXPECTED)
     c = experiment.config
     cooperate = c.reconstruct == "node"
     world.lifecycle.configure(Options(max(c.timeout, PATIENCE), cooperate))
-    agree(communicator, lambda: _check_same(world, c), *EXPECTED)
-    agree(communicator, lambda: node.first_on_each_node(experiment.problem.prepare), *EXPECTED)
+    collectively(communicator, lambda: _check_same(world, c), *EXPECTED)
+    collectively(communicator, lambda: node.first_on_each_node(experiment.problem.prepare), *EXPECTED)
     if communicator.size > 1:
-        agree(communicator, lambda: node.first_on_each_node(experiment.rehearse), *EXPECTED)
-    started = agree(communicator, lambda: _begin(job, experiment, world) if communicator.rank == 0 else None, *EXPECTED)
+        collectively(communicator, lambda: node.first_on_each_node(experiment.rehearse), *EXPECTED)
+    started = collectively(
+        communicator, lambda: _begin(job, experiment, world) if communicator.rank == 0 else None, *EXPECTED
+    )
     job.out = communicator.broadcast(job.out)
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     state = communicator.broadcast(started[0].state if started else None)

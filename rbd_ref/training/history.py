@@ -20,6 +20,10 @@ class History:
     loss          of each step, the mean over workers
     evaluated_at  the number of steps before each evaluation
     metrics       by name (`validation_accuracy`, ...), a figure for each evaluation
+
+    >>> history = History([2.3, 2.1, 1.9], {3: {"validation_accuracy": 0.4}})
+    >>> history.loss, history.evaluated_at, history.metrics["validation_accuracy"]
+    (array([2.3, 2.1, 1.9]), array([3]), array([0.4]))
     """
 
     losses: list[float] = field(default_factory=list)

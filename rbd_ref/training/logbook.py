@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import rbd_ref
+from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import folder as folders
@@ -28,11 +29,11 @@ from rbd_ref.runs.journal import Writer
 from rbd_ref.training.communicator import World
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
-from rbd_ref.training.progress import Bar
 from rbd_ref.training.resume import Resumed, resume
 from rbd_ref.training.trainer import StepRecord, StepTimes
 
 RECENT = 100  # steps whose mean loss the bar shows
+BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
 
 
 def stderr(text: str) -> None:
@@ -104,35 +105,37 @@ class Console:
         self.verbose = verbose and not quiet
         self.latest: deque[float] = deque(maxlen=RECENT)
         self.note = ""
-        name = f"{c.data} {c.net} {c.method}" if not c.problem else f"{c.problem.split(',')[0]} {c.method}"
-        self.bar = Bar(name, experiment.steps, shown=False if quiet else terminal)
+        self.name = f"{c.data} {c.net} {c.method}" if not c.problem else f"{c.problem.split(',')[0]} {c.method}"
+        self.shown = False if quiet else terminal
+
+    def start(self, done: int) -> None:
+        """The bar, from the steps that are done."""
+        self.bar = bar(self.name, self.experiment.steps, self.shown, done, bar_format=BAR)
 
     def step(self, record: StepRecord, speed: float) -> None:
         """The bar moves."""
         self.latest.append(record.loss)
-        if self.bar.shown:
-            self.bar(record.t, f"loss {np.mean(self.latest):.3f}{self.note} · {speed:,.0f} images/s")
+        if not self.bar.disable:
+            self.bar.set_postfix_str(
+                f"loss {np.mean(self.latest):.3f}{self.note}, {speed:,.0f} images/s", refresh=False
+            )
+            self.bar.update(record.t - self.bar.n)
 
     def evaluation(self, t: int, loss: float, values: dict[str, float]) -> None:
         """On the bar, or as a line where there is none."""
         accuracy = values.get("validation_accuracy")
         if accuracy is not None:
-            self.note = f" · validation {100 * accuracy:.1f} %"
-        if self.verbose and not self.bar.shown:
+            self.note = f", val {100 * accuracy:.1f} %"
+        if self.verbose and self.bar.disable:
             epoch = t / self.experiment.steps_per_epoch
             figures = "" if accuracy is None else f", validation {100 * accuracy:.2f} %"
             print(f"epoch {epoch:g}: loss {loss:.4f}{figures}", flush=True)
 
     def summary(self, values: dict[str, Any], run: Run | None) -> None:
         """The final figures."""
-        self.bar.end()
+        self.bar.close()
         if self.verbose:
             print(summary(values, run))
-
-    def say(self, text: str) -> None:
-        """A sentence beside the results."""
-        self.bar.end()
-        stderr(text)
 
 
 class Logbook:
@@ -156,13 +159,12 @@ class Logbook:
         self.unwritten = 0  # steps since the last line of metrics
         self.spent = np.zeros(len(StepTimes._fields))
         self.sent = world.communicator.bytes_sent
+        self.console.start(resumed.replica.t if resumed else 0)
 
     def _read(self, run: Run) -> None:
         """What the folder holds of the steps before a resumption."""
-        for values, _ in folders.metrics(run.metrics):
-            self.seconds_before = max(self.seconds_before, values["seconds"])
-            if values["kind"] == "evaluation":
-                self.history.evaluations[values["step"]] = folders.figures(values)
+        self.seconds_before = max((values["seconds"] for values, _ in folders.metrics(run.metrics)), default=0.0)
+        self.history.evaluations |= folders.evaluations(run)
 
     @property
     def seconds(self) -> float:
@@ -192,12 +194,12 @@ class Logbook:
         self.history.losses.append(record.loss)
         self.unwritten += 1
         self.spent = self.spent + np.array(record.times)
+        self.console.step(record, self.speed)
         if record.t % self.config.log_every == 0:
             self._step_line(record)
             self.unwritten = 0
             self.spent = np.zeros_like(self.spent)
             self.sent = self.world.communicator.bytes_sent
-        self.console.step(record, self.speed)
 
     def _step_line(self, record: StepRecord) -> None:
         """What the last steps were like."""
@@ -258,7 +260,7 @@ class Logbook:
 
     def close(self) -> None:
         """Nothing more is written."""
-        self.console.bar.end()
+        self.console.bar.close()
         if self.writer is not None:
             self.writer.journal.close()
 

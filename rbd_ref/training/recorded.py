@@ -67,11 +67,8 @@ class RecordedRun:
     def history(self) -> History:
         """Losses from the journal, figures from the metrics."""
         journal = folders.journal_of(self.run, self.config)
-        history = History([float(record.losses.mean()) for record in journal.records()])
-        for values, _ in folders.metrics(self.run.metrics):
-            if values["kind"] == "evaluation":
-                history.evaluations[values["step"]] = folders.figures(values)
-        return history
+        losses = [float(record.losses.mean()) for record in journal.records()]
+        return History(losses, folders.evaluations(self.run))
 
     @property
     def steps(self) -> int:
@@ -125,9 +122,8 @@ class RecordedRun:
     def _hashes(self) -> dict[int, set[str]]:
         """The sha256 of theta that the run holds, by step: in its metrics, at its end, and of its checkpoints."""
         hashes: dict[int, set[str]] = {}
-        for values, _ in folders.metrics(self.run.metrics):
-            if values["kind"] == "checkpoint":
-                hashes.setdefault(values["step"], set()).add(values["sha256"])
+        for values in self.run.records("checkpoint"):
+            hashes.setdefault(values["step"], set()).add(values["sha256"])
         if result := self.result:
             hashes.setdefault(result["step"], set()).add(result["sha256"])
         for path in self.run.checkpoints:

@@ -1,0 +1,67 @@
+"""What tests/test_mpi.py has mpiexec start to train from Python: `mpi_fit.py WHAT`, in the current folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+import rbd_ref
+
+RANK = int(os.environ.get("PMI_RANK", 0))
+CONFIG = rbd_ref.Config(dims=8, lr=0.5, steps=12, workers=5, combine="mean")
+
+
+class Bowl:
+    """|theta - m|^2 / 2 with an m for each batch."""
+
+    D = 40
+
+    def initial(self, seed: int) -> np.ndarray:
+        return np.zeros(self.D, dtype=np.float32)
+
+    def loss_and_gradient(self, theta: np.ndarray, step: int, worker: int) -> tuple[float, np.ndarray]:
+        x = theta - 1 - 0.1 * np.random.default_rng((step, worker)).standard_normal(self.D)
+        return float(x @ x / 2), x.astype(np.float32)
+
+
+class Failing(Bowl):
+    """One rank's worker fails at a step."""
+
+    def loss_and_gradient(self, theta: np.ndarray, step: int, worker: int) -> tuple[float, np.ndarray]:
+        if (step, worker) == (3, 4):
+            raise ZeroDivisionError("a fault of the problem's own")
+        return super().loss_and_gradient(theta, step, worker)
+
+
+def twice() -> None:
+    """Two runs in one script: what each rank has at the end."""
+    first = rbd_ref.fit(CONFIG, Bowl())
+    second = rbd_ref.fit(CONFIG, Bowl(), out="run")
+    assert first.sha256 == second.sha256
+    print(f"{RANK} {second.sha256} {second.history.loss.sum():.6f} {second.out}", flush=True)
+
+
+def stopped() -> None:
+    """A callback of rank 1 alone asks to stop after the fifth step."""
+    result = rbd_ref.fit(CONFIG, Bowl(), out="run", callbacks=[lambda record: RANK == 1 and record.t == 5])
+    print(f"{RANK} {result.step} {result.stopped} {result.sha256}", flush=True)
+
+
+def mistaken() -> None:
+    """A setting that is wrong: all ranks can catch it, and go on."""
+    try:
+        rbd_ref.fit(rbd_ref.Config(dims=41, steps=1), Bowl())
+    except rbd_ref.RunError as error:
+        print(f"{RANK} {error}", flush=True)
+    twice()
+
+
+def failing() -> None:
+    """A rank that raises takes all others with it."""
+    rbd_ref.fit(CONFIG, Failing(), out="run")
+
+
+if __name__ == "__main__":
+    {"twice": twice, "stopped": stopped, "mistaken": mistaken, "failing": failing}[sys.argv[1]]()
