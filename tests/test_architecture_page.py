@@ -1,4 +1,7 @@
-"""docs/architecture.md: the walk of one step is one that the code takes, and imports go down as the page says."""
+"""docs/architecture.md: the walk of one step is one that the code takes, and imports go down as the page says.
+
+The files that CONTRIBUTING.md and the workflow name are there, too.
+"""
 
 from __future__ import annotations
 
@@ -142,3 +145,13 @@ def test_imports_are_read_from_the_sources(graph: ModuleType, tmp_path: Path) ->
     assert set(graph.targets(file)) == {"runs", "spec", "kernels", "rbd_mpi"}
     file.write_text("import rbd_ref\nrbd_ref.fit\n")
     assert set(graph.targets(file)) == {"rbd_ref"}
+
+
+def test_the_files_to_copy_exist() -> None:
+    """Those that CONTRIBUTING.md names with their folder, and those that the workflow runs."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    names = [*links, *re.findall(r"`((?:rbd_ref|backends|tests|docs|benchmarks)/[\w./]*)`", text)]
+    names += re.findall(r"tests/\w+\.py", (ROOT / ".github" / "workflows" / "test.yml").read_text())
+    assert len(names) > 40
+    assert [name for name in names if not (ROOT / name).exists()] == []
