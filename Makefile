@@ -3,7 +3,7 @@
 # make test-ft  of that, the tests that need Open MPI's fault tolerance
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
-# make docs   the pictures of docs/
+# make docs   the pictures of docs/, and the tables that go with them
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -106,6 +106,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/scaling_model.py
+	$(BIN)/python docs/package_graph.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*
