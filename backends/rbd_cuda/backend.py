@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     words covers (for `sparse` two windows), and what a job is in threads of blocks."""
 
     kernels: str
-    law: int
+    code: int
     cover: int
     rebuilt: float
     dotted: int
@@ -168,7 +168,7 @@ class CudaBackend:
         q, jobs = self._dot_jobs(draw)
         sums = self.device.empty((q.size, 2), np.float64)
         self.device.launch(
-            f"dot_{shape.kernels}", q.size, shape.law, self.device.array(jobs), *self._plan(draw), g, sums
+            f"dot_{shape.kernels}", q.size, shape.code, self.device.array(jobs), *self._plan(draw), g, sums
         )
         begins = self.device.array(np.searchsorted(q, np.arange(plan.d + 1)))
         self._each("finish", plan.d, begins, sums, self._divisors(draw), a)
@@ -203,7 +203,7 @@ class CudaBackend:
         which, first = cut(block_counts(draw)[owners], max(1, int(shape.rebuilt * self.device.threads)))
         jobs = table(owners[which], first, *(np.broadcast_to(column, owners.shape)[which] for column in columns))
         self.device.launch(
-            f"rebuild_{shape.kernels}", which.size, shape.law, self.device.array(jobs), *self._plan(draw), a, u
+            f"rebuild_{shape.kernels}", which.size, shape.code, self.device.array(jobs), *self._plan(draw), a, u
         )
 
     # The structured family. All compartments lie one after the other in one vector, each padded to a power of two.

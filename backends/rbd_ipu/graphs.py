@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from rbd_ref.spec import families as law
+from rbd_ref.spec import families as spec
 from rbd_ref.spec.prng import PARITY, ROTATIONS
 
 DOMAIN = "ai.graphcore"
@@ -219,25 +219,25 @@ def radius(x0: Value) -> Value:
     by halving as long as a power of two fits."""
     v = (x0 >> 1) | U32(1)
     y = (v >> 12).float() * F32(2**12) + (v & U32(0xFFF)).float()
-    m, left = y.graph.node("Min", y, F32(law.LARGEST)), []
+    m, left = y.graph.node("Min", y, F32(spec.LARGEST)), []
     for bound, shift in [*((F32(2**k), k) for k in (16, 8, 4, 2, 1)), (TWO_THIRDS_TWICE, 1)]:
         small = m < bound
         m = m * small.where(F32(1), F32(2.0**-shift))
         left.append(small.where(F32(shift), F32(0)))
-    z, E = m - law.ONE, reduce(add, left) - law.ONE
-    q = law.Q5 * z + law.Q4
-    for constant in (law.Q3, law.Q2, law.Q1, law.Q0):
+    z, E = m - spec.ONE, reduce(add, left) - spec.ONE
+    q = spec.Q5 * z + spec.Q4
+    for constant in (spec.Q3, spec.Q2, spec.Q1, spec.Q0):
         q = q * z + constant
-    return z.graph.node("Sqrt", q * z + E * law.TWO_LN_2)
+    return z.graph.node("Sqrt", q * z + E * spec.TWO_LN_2)
 
 
 def normal(x0: Value, x1: Value) -> Pair:
     """Box and Muller's two numbers."""
-    f = (((x1 >> 7) & U32(0x7FFFFE)) | U32(1)).float() * law.STEP_22 - law.ONE
+    f = (((x1 >> 7) & U32(0x7FFFFE)) | U32(1)).float() * spec.STEP_22 - spec.ONE
     w = f * f
-    sine = ((law.S2 * w + law.S1) * w + law.S0) * f
-    cosine = ((law.C3 * w + law.C2) * w + law.C1) * w + law.ONE
-    r, sign = radius(x0), law.ONE - law.TWO * (x1 >> 31).float()
+    sine = ((spec.S2 * w + spec.S1) * w + spec.S0) * f
+    cosine = ((spec.C3 * w + spec.C2) * w + spec.C1) * w + spec.ONE
+    r, sign = radius(x0), spec.ONE - spec.TWO * (x1 >> 31).float()
     a, b = r * (cosine * sign), r * sine
     swap = ((x1 >> 30) & U32(1)).cast(BOOL)
     return swap.where(b, a), swap.where(a, b)
@@ -245,7 +245,7 @@ def normal(x0: Value, x1: Value) -> Pair:
 
 def uniform(x: Value) -> Value:
     """Odd multiples of 2^-24 in (-1, 1), exactly."""
-    return ((x >> 8).float() - law.MIDDLE) * law.STEP_23 + law.STEP_24
+    return ((x >> 8).float() - spec.MIDDLE) * spec.STEP_23 + spec.STEP_24
 
 
 def pairs(shape: Shape, a: Value, b: Value) -> Value:
@@ -261,7 +261,7 @@ def signs(shape: Shape, cells: Cells) -> Value:
     split = (shape.directions, shape.lanes, count, 1, 1)
     x = x0.reshape(*split).beside(x1.reshape(*split), 3)
     bits = (x // (U32(1) << np.arange(32, dtype=U32))) & U32(1)
-    return (law.ONE - law.TWO * bits.float()).reshape(*shape.elements)
+    return (spec.ONE - spec.TWO * bits.float()).reshape(*shape.elements)
 
 
 def sparse(shape: Shape, cells: Cells) -> Value:
@@ -281,7 +281,7 @@ def sparse(shape: Shape, cells: Cells) -> Value:
     x = x0 * (U32(1) - odd) + x1 * odd
     place = ((x >> 8) * (length + early)) >> 24
     away = j - (window * (length + early) + late * longer + place)
-    return (away.float() < F32(0.5)).where(law.ONE - law.TWO * (x & U32(1)).float(), F32(0))
+    return (away.float() < F32(0.5)).where(spec.ONE - spec.TWO * (x & U32(1)).float(), F32(0))
 
 
 def entries(family: str, shape: Shape, cells: Cells) -> Value:
@@ -290,7 +290,7 @@ def entries(family: str, shape: Shape, cells: Cells) -> Value:
         return sparse(shape, cells)
     if family in ("rademacher", "bernoulli-graphcore"):
         phi = signs(shape, cells)
-        return phi - law.HALF if family == "bernoulli-graphcore" else phi
+        return phi - spec.HALF if family == "bernoulli-graphcore" else phi
     x0, x1 = block_words(cells, cells["first"] >> 1, shape.tile // 2)
     return pairs(shape, *(normal(x0, x1) if family == "normal" else (uniform(x0), uniform(x1))))
 

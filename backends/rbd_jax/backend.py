@@ -70,8 +70,8 @@ class Compartment:
         return window_starts(self.size, window).size - 1 if window else 1
 
     @property
-    def law(self) -> dict[str, Any]:
-        """The fields of `families.Law`."""
+    def parameters(self) -> dict[str, Any]:
+        """The fields of `families.FamilyParameters`."""
         shift = F32(0.5) if self.draw.family.name == "bernoulli-graphcore" else F32(0)
         length, longer = divmod(self.size, self.windows)
         numbers = {"windows": WORD(self.windows), "length": WORD(length), "longer": WORD(longer)}
@@ -153,9 +153,9 @@ class JaxBackend:
             found[there], u[here] = coefficients, update
         return found, u
 
-    def _law(self, part: Compartment) -> Any:
+    def _parameters(self, part: Compartment) -> Any:
         """The compartment's arguments as XLA's programs take them."""
-        return self._families.Law(**part.law)
+        return self._families.FamilyParameters(**part.parameters)
 
     def _swept(
         self, part: Compartment, g: Float32Array | None, a: Float32Array | None, rebuild: bool
@@ -183,7 +183,7 @@ class JaxBackend:
         """One call of the compiled sweep; `flags` are measure and rebuild."""
         blocks = self._sweep.bucket(part.windows) // 2 if part.kind == "sparse" else 0
         wanted = self._sweep.Wanted(WORD(first), np.int32(count), WORD(part.size), part.divisor, *flags)
-        a, u = self._sweep.sweep(part.kind, blocks, self._law(part), wanted, g, a, u)
+        a, u = self._sweep.sweep(part.kind, blocks, self._parameters(part), wanted, g, a, u)
         return a, u
 
     def _direction(self, part: Compartment, i: int) -> Float32Array:
@@ -200,14 +200,14 @@ class JaxBackend:
         self, part: Compartment, g: Float32Array | None, a: Float32Array | None, rebuild: bool
     ) -> tuple[Float32Array, Float32Array]:
         """All directions of `srht` by one transform, or two."""
-        n, law = padded(part.size), self._law(part)
+        n, family = padded(part.size), self._parameters(part)
         length = self._sweep.bucket(n)
-        rows = self._hadamard.chosen(length, law.key, WORD(n), np.int32(part.d))
+        rows = self._hadamard.chosen(length, family.key, WORD(n), np.int32(part.d))
         mask = np.asarray(rows)
         if g is None:
             placed: Any = np.zeros(length, dtype=F32)
             placed[mask] = a
         else:
-            placed = self._hadamard.analyse(law, rows, part.divisor, fitted(g, length))
-        update = self._hadamard.synthesise(law, placed) if rebuild else np.zeros(length, dtype=F32)
+            placed = self._hadamard.analyse(family, rows, part.divisor, fitted(g, length))
+        update = self._hadamard.synthesise(family, placed) if rebuild else np.zeros(length, dtype=F32)
         return np.asarray(placed)[mask], np.asarray(update)[: part.size]

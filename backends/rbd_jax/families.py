@@ -44,7 +44,7 @@ PAIR, BITS = 2, 64  # elements that a block of two words gives
 Word = np.uint32
 
 
-class Law(NamedTuple):
+class FamilyParameters(NamedTuple):
     """What the entries of a compartment's directions depend on, beside their number; none of it makes XLA compile anew.
 
     `zero` is the word of `rounding.product`; `clear` and `set_` are the entries that bits stand for; of the `windows`
@@ -101,15 +101,15 @@ def radius(x0: Array, zero: Array) -> Array:
     return jnp.sqrt(product(q, z, zero) + product((31 - e).astype(jnp.float32), TWO_LN_2, zero))
 
 
-def normal(law: Law, i: Array, blocks: int) -> Array:
+def normal(family: FamilyParameters, i: Array, blocks: int) -> Array:
     """Box-Muller pairs of direction i."""
-    x0, x1 = block_words(law.key, i, blocks)
+    x0, x1 = block_words(family.key, i, blocks)
     k = (x1 >> Word(7) & Word(0x7FFFFE) | Word(1)).astype(jnp.int32)
     f = k.astype(jnp.float32) * STEP_22 - ONE
     w = f * f
-    sine = (product(product(w, S2, law.zero) + S1, w, law.zero) + S0) * f
-    cosine = product(product(product(w, C3, law.zero) + C2, w, law.zero) + C1, w, law.zero) + ONE
-    r = radius(x0, law.zero)
+    sine = (product(product(w, S2, family.zero) + S1, w, family.zero) + S0) * f
+    cosine = product(product(product(w, C3, family.zero) + C2, w, family.zero) + C1, w, family.zero) + ONE
+    r = radius(x0, family.zero)
     a, b = as_floats(as_words(r * cosine) ^ (x1 & Word(0x80000000))), r * sine
     swap = (x1 & Word(0x40000000)) != 0
     return lax.complex(jnp.where(swap, b, a), jnp.where(swap, a, b))
@@ -120,26 +120,26 @@ def uniform_value(x: Array) -> Array:
     return ((x >> Word(8)).astype(jnp.int32).astype(jnp.float32) - MIDDLE) * STEP_23 + STEP_24
 
 
-def uniform(law: Law, i: Array, blocks: int) -> Array:
+def uniform(family: FamilyParameters, i: Array, blocks: int) -> Array:
     """Pairs of direction i."""
-    x0, x1 = block_words(law.key, i, blocks)
+    x0, x1 = block_words(family.key, i, blocks)
     return lax.complex(uniform_value(x0), uniform_value(x1))
 
 
-def bits(law: Law, i: Array, blocks: int) -> Array:
+def bits(family: FamilyParameters, i: Array, blocks: int) -> Array:
     """`clear` or `set_` as each bit of direction i is, 64 of a block."""
     places = jnp.arange(32, dtype=jnp.uint32)
-    odd = word_vector(law.key, i, blocks)[:, None] >> places & Word(1)
-    return jnp.where(odd == 0, law.clear, law.set_).reshape(-1)
+    odd = word_vector(family.key, i, blocks)[:, None] >> places & Word(1)
+    return jnp.where(odd == 0, family.clear, family.set_).reshape(-1)
 
 
-def sparse(law: Law, i: Array, blocks: int) -> tuple[Array, Array]:
+def sparse(family: FamilyParameters, i: Array, blocks: int) -> tuple[Array, Array]:
     """Place and sign of each window's entry; windows that are not there have no place in any vector, and sign 0."""
-    x, v = word_vector(law.key, i, blocks), jnp.arange(2 * blocks, dtype=jnp.uint32)
-    scaled = (x >> Word(8)) * (law.length + (v < law.longer).astype(jnp.uint32))
-    place = v * law.length + jnp.minimum(v, law.longer) + (scaled >> Word(24))
+    x, v = word_vector(family.key, i, blocks), jnp.arange(2 * blocks, dtype=jnp.uint32)
+    scaled = (x >> Word(8)) * (family.length + (v < family.longer).astype(jnp.uint32))
+    place = v * family.length + jnp.minimum(v, family.longer) + (scaled >> Word(24))
     sign = jnp.where((x & Word(1)) == 0, ONE, -ONE)
-    there = v < law.windows
+    there = v < family.windows
     return jnp.where(there, place, Word(2**32 - 1)), jnp.where(there, sign, np.float32(0))
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rbd_jax.families import BITS, Law, Word, bits, word_vector
+from rbd_jax.families import BITS, FamilyParameters, Word, bits, word_vector
 from rbd_jax.rounding import Array, as_floats, product, stored
 from rbd_jax.sweep import flush
 from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
@@ -52,19 +52,19 @@ def transform(x: Array) -> Array:
     return lax.fori_loop(0, x.size.bit_length() - 1, turn, x)
 
 
-def signed(law: Law, x: Array) -> Array:
+def signed(family: FamilyParameters, x: Array) -> Array:
     """s_j x_j."""
-    signs = stored(bits(law, np.uint32(SIGN_COUNTER), x.size // BITS))
-    return product(signs, x, law.zero)
+    signs = stored(bits(family, np.uint32(SIGN_COUNTER), x.size // BITS))
+    return product(signs, x, family.zero)
 
 
 @jax.jit
-def analyse(law: Law, rows: Array, divisor: Array, g: Array) -> Array:
+def analyse(family: FamilyParameters, rows: Array, divisor: Array, g: Array) -> Array:
     """The coefficients of the chosen rows, each at its row, and zeros elsewhere."""
-    return jnp.where(rows, flush(transform(signed(law, g)) / divisor), jnp.float32(0))
+    return jnp.where(rows, flush(transform(signed(family, g)) / divisor), jnp.float32(0))
 
 
 @jax.jit
-def synthesise(law: Law, z: Array) -> Array:
+def synthesise(family: FamilyParameters, z: Array) -> Array:
     """u of the coefficients at their rows. The sum with zero leaves no -0; XLA would drop it, were zero known."""
-    return as_floats(law.zero) + signed(law, transform(flush(z)))
+    return as_floats(family.zero) + signed(family, transform(flush(z)))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rbd_jax import families
-from rbd_jax.families import Law, add_multiple, dot
+from rbd_jax.families import FamilyParameters, add_multiple, dot
 from rbd_jax.rounding import Array, product, stored, tree_sum
 
 CHUNK = 64  # directions of one call
@@ -61,47 +61,53 @@ def square(phi: Array, size: Array, zero: Array) -> Array:
     return dot(phi, phi, zero)
 
 
-def of_dense(kind: str, law: Law, wanted: Wanted, i: Array, a: Array, g: Array, u: Array) -> tuple[Array, Array]:
+def of_dense(
+    kind: str, family: FamilyParameters, wanted: Wanted, i: Array, a: Array, g: Array, u: Array
+) -> tuple[Array, Array]:
     """Coefficient and update of direction i, given `a` where none is to be measured."""
     blocks = g.size // families.BITS if kind == "bits" else g.size
-    phi = stored(DENSE[kind](law, i, blocks))
+    phi = stored(DENSE[kind](family, i, blocks))
 
     def own() -> Array:
-        return square(phi, wanted.size, law.zero)
+        return square(phi, wanted.size, family.zero)
 
     def measured() -> Array:
-        return dot(phi, g, law.zero) / lax.cond(wanted.divisor == 0, own, lambda: wanted.divisor)
+        return dot(phi, g, family.zero) / lax.cond(wanted.divisor == 0, own, lambda: wanted.divisor)
 
     a = flush(lax.cond(wanted.measure, measured, lambda: a))
-    return a, lax.cond(wanted.rebuild, lambda: add_multiple(a, phi, u, law.zero), lambda: u)
+    return a, lax.cond(wanted.rebuild, lambda: add_multiple(a, phi, u, family.zero), lambda: u)
 
 
-def of_sparse(blocks: int, law: Law, wanted: Wanted, i: Array, a: Array, g: Array, u: Array) -> tuple[Array, Array]:
+def of_sparse(
+    blocks: int, family: FamilyParameters, wanted: Wanted, i: Array, a: Array, g: Array, u: Array
+) -> tuple[Array, Array]:
     """As `of_dense`, touching only one element of each window."""
-    place, sign = families.sparse(law, i, blocks)
+    place, sign = families.sparse(family, i, blocks)
 
     def measured() -> Array:
         found = g.at[place].get(mode="fill", fill_value=0)
-        return tree_sum(product(found, sign, law.zero)) / wanted.divisor
+        return tree_sum(product(found, sign, family.zero)) / wanted.divisor
 
     def rebuilt() -> Array:
-        return u.at[place].add(product(a, sign, law.zero), mode="drop")
+        return u.at[place].add(product(a, sign, family.zero), mode="drop")
 
     a = flush(lax.cond(wanted.measure, measured, lambda: a))
     return a, lax.cond(wanted.rebuild, rebuilt, lambda: u)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def sweep(kind: str, blocks: int, law: Law, wanted: Wanted, g: Array, a: Array, u: Array) -> tuple[Array, Array]:
+def sweep(
+    kind: str, blocks: int, family: FamilyParameters, wanted: Wanted, g: Array, a: Array, u: Array
+) -> tuple[Array, Array]:
     """(a, u) after all directions that are wanted, in order; `blocks` matters to `sparse` only."""
 
     def body(t: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         coefficients, update = state
         i = wanted.first + t.astype(jnp.uint32)
         if kind == "sparse":
-            a_i, update = of_sparse(blocks, law, wanted, i, coefficients[t], g, update)
+            a_i, update = of_sparse(blocks, family, wanted, i, coefficients[t], g, update)
         else:
-            a_i, update = of_dense(kind, law, wanted, i, coefficients[t], g, update)
+            a_i, update = of_dense(kind, family, wanted, i, coefficients[t], g, update)
         return coefficients.at[t].set(a_i), update
 
     found: tuple[Array, Array] = lax.fori_loop(0, wanted.count, body, (a, u))

@@ -12,13 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rbd_ref.spec import families as law
+from rbd_ref.spec import families as spec
 from rbd_ref.spec.families import LARGEST, THRESHOLD
 from rbd_torch.words import SIGN, Pair, shift_right
 
-Q5, Q4, Q3, Q2, Q1, Q0 = (float(q) for q in (law.Q5, law.Q4, law.Q3, law.Q2, law.Q1, law.Q0))
-S2, S1, S0, C3, C2, C1 = (float(c) for c in (law.S2, law.S1, law.S0, law.C3, law.C2, law.C1))
-TWO_LN_2 = float(law.TWO_LN_2)
+Q5, Q4, Q3, Q2, Q1, Q0 = (float(q) for q in (spec.Q5, spec.Q4, spec.Q3, spec.Q2, spec.Q1, spec.Q0))
+S2, S1, S0, C3, C2, C1 = (float(c) for c in (spec.S2, spec.S1, spec.S0, spec.C3, spec.C2, spec.C1))
+TWO_LN_2 = float(spec.TWO_LN_2)
 
 
 def root(x: Tensor) -> Tensor:
