@@ -369,8 +369,8 @@ def main() -> None:
     if torch is not None:
         torch.set_num_threads(numba.get_num_threads())
     before = machine()
-    rows = []
-    times = {}
+    rows: list[Row] = []
+    times: dict[str, Times] = {}
     for D, d in SHAPES:
         some, figures = shape_rows(D, d, options.seconds)
         rows, times = rows + some, times | figures
