@@ -31,6 +31,7 @@ import network
 import numpy as np
 
 import rbd_ref as rbd
+from rbd_ref._machine import cores as available_cores
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.methods.base import sum_rows
@@ -342,7 +343,7 @@ def rates(sizes: Iterable[tuple[int, int]], seconds: float) -> list[Row]:
 
 def compared(rounds: int, job: Job) -> list[Row]:
     """All workers in one process with all threads, and on as many ranks as cores, by turns; the best of each."""
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     found: list[list[list[Row]]] = [[], []]
     for _ in range(rounds):
         for ranks, several in zip((0, cores), found, strict=True):
@@ -482,7 +483,7 @@ def measure(options: argparse.Namespace) -> None:
     print("core ms: processor time of all ranks; alone: an exchange by itself; wire: bytes sent by a host in a step")
     file: Path | None = options.json
     found: Row = json.loads(file.read_text()) if file and file.exists() else {}
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     found |= {"D": D, "d": DIMS, "workers": WORKERS, "batch": BATCH, "machine": platform.machine(), "cores": cores}
     for name in options.only or SECTIONS:
         load = os.getloadavg()[0]

@@ -9,6 +9,7 @@ with an underscore are at the bottom, for everyone, and not drawn. `import rbd_r
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -254,7 +255,9 @@ def draw(graph: Edges) -> None:
 
 def main(arguments: list[str]) -> int:
     """Draw and write, or compare."""
-    check = "--check" in arguments
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--check", action="store_true", help="fail where an import goes up or the page says otherwise")
+    check = parser.parse_args(arguments).check
     graph = edges()
     wrong = faults(graph)
     if not wrong and not put(PAGE, {"packages": packages(graph)}, check) and check:

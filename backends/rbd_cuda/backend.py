@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_cuda.codes import CODES
 from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
-from rbd_ref.kernels.families import family_code
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import Family
 from rbd_ref.spec.hadamard import padded
@@ -49,12 +49,11 @@ def ceiling(x: Any, y: Any) -> Any:
 
 def shape_of(family: Family) -> Shape:
     """The shape of any family but `srht`."""
-    code = family_code(family).code
     if family.name == "sparse":
         return Shape("sparse", family.window, 2, 1, 1)
     if family.name in ("normal", "uniform"):
-        return Shape("pairs", code, 2, 1, 16)
-    return Shape("bits", code, 64, 1 / 16, 1)
+        return Shape("pairs", CODES[family.name], 2, 1, 16)
+    return Shape("bits", CODES[family.name], 64, 1 / 16, 1)
 
 
 def block_counts(draw: Draw) -> Table:

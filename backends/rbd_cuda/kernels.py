@@ -32,8 +32,8 @@ from rbd_cuda.arithmetic import (
     square_root,
     subtract,
 )
+from rbd_cuda.codes import BERNOULLI, NORMAL
 from rbd_ref._types import Float32Array, Words
-from rbd_ref.kernels.families import BERNOULLI, NORMAL
 from rbd_ref.spec.families import (
     C1,
     C2,

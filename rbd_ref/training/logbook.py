@@ -32,6 +32,7 @@ from rbd_ref.training.history import History
 from rbd_ref.training.resume import Resumed, resume
 from rbd_ref.training.trainer import StepRecord, StepTimes
 
+BESIDE = 2  # floats that a worker sends beside its payload: its loss, and its request to stop
 RECENT = 100  # steps whose mean loss the bar shows
 BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
 
@@ -254,7 +255,7 @@ class Logbook:
             "D": self.experiment.plan.D,
             "d": self.experiment.plan.d,
             "workers": c.workers,
-            "bytes_per_step": 4 * (self.experiment.schedule.at(0).method.payload_size + 1),
+            "bytes_per_step": 4 * (self.experiment.schedule.at(0).method.payload_size + BESIDE),
             "version": rbd_ref.__version__,
         }
 
