@@ -107,7 +107,7 @@ def test_plain_python_gives_the_weights_of_the_compiled_kernels(tmp_path: Path) 
     assert sha(Run(tmp_path / "plain")) == sha(trained(tmp_path / "compiled", *TINY, "--steps", "2"))
 
 
-# The sha256 that `make train` ends with. The bits of directions, updates and gradients are specified, but for the exp and
+# The sha256 that `make train` ends with. The bits of directions, updates and gradients are specified, but for exp and
 # log of NumPy in the loss, which another processor may round otherwise.
 MAKE_TRAIN = "11b3ba06881ddf57f025af771e813f77fdf58accbdc74223ddeadac9d92ad9c5"
 
