@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
             add_setting(groups[name], item)
     output = groups["output"]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
-    output.add_argument("--resume", action="store_true", help="go on with the run in --out, to the same bits")
+    output.add_argument("--resume", action="store_true", help="continue the run in --out, to the same bits")
     output.add_argument("--quiet", action="store_true", help="no bar and no figures, only what goes wrong")
     start = result.add_argument_group("instead of many flags")
     start.add_argument("--preset", metavar="NAME", help="a cell of the paper's tables; `list` shows them all")
@@ -129,7 +129,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def configured(flags: argparse.Namespace, ranks: int) -> Config:
-    """The configuration that the flags name; of a run to go on with, its own with what the flags change."""
+    """The configuration that the flags name; of a run to resume, its own with what the flags change."""
     if not flags.resume:
         return configs.make(given(flags), ranks)
     if not flags.out:
@@ -151,7 +151,7 @@ def set_up(flags: argparse.Namespace, stop: StopRequest, world: World) -> Job:
 
 
 def run_all(flags: argparse.Namespace, world: World) -> int:
-    """The run; where ranks are lost and others are left, these go on from the journal as after --resume."""
+    """The run; where ranks are lost and others are left, these continue from the journal as after --resume."""
     with stop_on_signals() as stop:
         while True:
             job = set_up(flags, stop, world)
@@ -162,7 +162,7 @@ def run_all(flags: argparse.Namespace, world: World) -> int:
                 flags.out = job.out
                 flags.resume = (Path(flags.out) / "journal.rbd").exists()
                 if world.communicator.rank == 0:
-                    stderr(f"{lost}; {world.communicator.size} are left and go on")
+                    stderr(f"{lost}; {world.communicator.size} are left and continue")
 
 
 def report_end(job: Job, world: World) -> int:
@@ -172,7 +172,7 @@ def report_end(job: Job, world: World) -> int:
         return 0
     if world.communicator.rank == 0:
         name = signal.Signals(result.stopped).name
-        stderr(f"stopped by {name} after step {result.step} of {result.steps}: go on with --resume")
+        stderr(f"stopped by {name} after step {result.step} of {result.steps}: continue with --resume")
     return 128 + result.stopped
 
 
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more is to be said
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        stderr("rbd_ref.train: interrupted; what was completed is kept, go on with --resume")
+        stderr("rbd_ref.train: interrupted; what was completed is kept, continue with --resume")
         return 130
 
 

@@ -56,7 +56,7 @@ def test_the_ranks_that_are_left_go_on_to_the_same_bits(
     assert (tmp_path / "run" / "result.json").exists(), outcome.text
     assert sha(tmp_path / "run") == undisturbed
     assert verified(tmp_path / "run")
-    assert outcome.err.count("are left and go on") >= bool(faults), outcome.text
+    assert outcome.err.count("are left and continue") >= bool(faults), outcome.text
 
 
 def test_sgd_has_no_coefficients_to_go_on_from_but_comes_to_the_same_bits(tmp_path: Path) -> None:

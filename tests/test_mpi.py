@@ -225,7 +225,7 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path, alone: dict[str, str]) -> No
     assert found.status == 75
     for text in (found.err, run.written_down()):
         assert "rank 1 does not answer after 5 s" in text
-        assert "go on with --resume" in text
+        assert "continue with --resume" in text
     assert "Traceback" not in found.err
     run.goes_on(2, alone["independent"])
 
@@ -260,7 +260,7 @@ def test_a_signal_to_the_launcher_stops_with_a_checkpoint(
     run.at_fault().send(number)
     found = run.ended()
     assert found.status == 128 + number
-    said = re.fullmatch(rf"stopped by {number.name} after step ([67]) of {STEPS}: go on with --resume\n", found.err)
+    said = re.fullmatch(rf"stopped by {number.name} after step ([67]) of {STEPS}: continue with --resume\n", found.err)
     assert said, found.text
     assert [path.name for path in (run.run / "checkpoints").iterdir()] == [f"step-0000000{said[1]}.npz"]
     run.goes_on(later, alone["independent"])
@@ -271,7 +271,7 @@ def test_a_signal_while_ranks_are_set_up_stops_after_a_step(tmp_path: Path, alon
     run.at_fault().send(signal.SIGTERM)
     found = run.ended()
     assert found.status == 128 + signal.SIGTERM
-    assert found.err == f"stopped by SIGTERM after step 1 of {STEPS}: go on with --resume\n"
+    assert found.err == f"stopped by SIGTERM after step 1 of {STEPS}: continue with --resume\n"
     run.goes_on(0, alone["independent"])
 
 

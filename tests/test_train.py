@@ -235,7 +235,7 @@ def test_a_torn_record_and_a_broken_checkpoint_are_said(
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == f"{run.journal} ends with a torn record of 39 bytes after step 5, which is left out"
     assert second.startswith(f"{run.folder / 'checkpoints' / 'step-00000003.npz'} is no whole checkpoint")
-    assert third == f"{run.folder} goes on after step 5 of 6"
+    assert third == f"{run.folder} continues after step 5 of 6"
     assert sha(run) == sha(whole)
 
 
@@ -286,7 +286,7 @@ def test_a_process_that_is_asked_to_stop(tmp_path: Path, kind: signal.Signals, c
         _, err = process.communicate(timeout=60)
     assert process.returncode == code
     step = len(list(runs.journal_of(run, run.config()).records()))
-    one_line(err, f"stopped by {kind.name} after step {step} of 24000: go on with --resume")
+    one_line(err, f"stopped by {kind.name} after step {step} of 24000: continue with --resume")
     assert [path.name for path in run.checkpoints] == [f"step-{step:08d}.npz"]
     assert run.result() is None
     assert replays(run)
@@ -302,7 +302,7 @@ def test_a_wish_to_stop_in_this_process(tmp_path: Path, capsys: pytest.CaptureFi
     timer.start()
     assert status([*QUICK, "--epochs", "100000", "--quiet", "--out", run.folder]) == 143
     timer.join()
-    one_line(capsys.readouterr().err, "stopped by SIGTERM after step ", " of 300000: go on with --resume")
+    one_line(capsys.readouterr().err, "stopped by SIGTERM after step ", " of 300000: continue with --resume")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert len(run.checkpoints) >= 1
     assert run.result() is None
@@ -321,7 +321,7 @@ def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str], m
 
     monkeypatch.setattr(train, "run_all", asked_twice)
     assert status(["--steps", "1"]) == 130
-    one_line(capsys.readouterr().err, "interrupted; what was completed is kept, go on with --resume")
+    one_line(capsys.readouterr().err, "interrupted; what was completed is kept, continue with --resume")
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -629,7 +629,7 @@ def test_lines_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.Capture
     assert [line.split("  ")[0] for line in printed[2:]] == ["run folder", "steps", "accuracy", "sent", "sha256"]
     assert printed[-1].split()[-1] == sha(run)
     assert f"test {100 * result(run)['test_accuracy']:.2f} %" in out
-    assert "16 bytes a worker and step; data-parallel SGD 2,600, 162.5 times as much" in out
+    assert "20 bytes a worker and step; data-parallel SGD 2,600, 130.0 times as much" in out
 
 
 def test_quiet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

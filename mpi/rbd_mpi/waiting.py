@@ -76,7 +76,7 @@ class Waiting:
         who = f"rank {', '.join(map(str, missing))} does not answer" if missing else "no exchange comes about"
         raise SilentRanks(
             f"{who} after {self.timeout:g} s, expected every rank to take part in each step: the run ends here and "
-            "loses no step that was completed; go on with --resume, with other ranks if need be, or raise --timeout"
+            "loses no step that was completed; continue with --resume, with other ranks if need be, or raise --timeout"
         )
 
     def free(self) -> None:

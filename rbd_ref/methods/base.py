@@ -36,7 +36,7 @@ class Objective(Protocol):
 
 
 class State(Protocol):
-    """What a method holds between two steps: weights after t steps, and whatever else it needs to go on."""
+    """What a method holds between two steps: weights after t steps, and whatever else it needs to continue."""
 
     @property
     def theta(self) -> Float32Array:

@@ -117,7 +117,7 @@ def create(folder: Path, config: Config) -> Run:
         found = (folder / "config.toml").exists()
     if found:
         raise RunError(
-            f"{folder} holds a run already, expected a new folder: choose another with --out, or go on with --resume"
+            f"{folder} holds a run already, expected a new folder: choose another with --out, or continue with --resume"
         )
     with disk(folder, "made"):
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)

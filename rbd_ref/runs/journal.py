@@ -62,7 +62,7 @@ def encode(t: int, rows: Float32Array) -> bytes:
 def _damaged(path: Path, t: int, offset: int, what: str) -> RunError:
     return RunError(
         f"{path} is damaged at step {t}, offset {offset}: {what}, expected the record as it was written: restore the "
-        f"file, or give up what follows with `truncate -s {offset} {path}` and go on from there with --resume"
+        f"file, or give up what follows with `truncate -s {offset} {path}` and continue from there with --resume"
     )
 
 

@@ -5,7 +5,7 @@
     trainer        the steps: propose -> allgather -> collect, sum_updates, apply_update -> journal
     communicator   how processes train together: protocols with MPI's words, and the single process
     logbook        what rank 0 keeps of a run; history.py is its part in memory
-    resume         where a run is gone on from
+    resume         where a run is resumed from
     fit            training from Python; the command is a thin layer over it
     recorded       a run that was written down: history, weights at any step, verification
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class RanksLost(RunError):
-    """Some ranks are gone, and the others can go on without them."""
+    """Some ranks are gone, and the others can continue without them."""
 
 
 class Communicator(Protocol):

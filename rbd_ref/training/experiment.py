@@ -87,7 +87,7 @@ def _described(config: Config, problem: Problem | None) -> Config:
         if config.problem:
             raise RunError(
                 f"this is a run of a problem of its author's own ({config.problem}), expected that problem: open it "
-                "with rbd_ref.open_run(folder, problem), or go on with rbd_ref.fit"
+                "with rbd_ref.open_run(folder, problem), or continue with rbd_ref.fit"
             )
         return config
     description = OwnProblem(problem).describe(config.seed)

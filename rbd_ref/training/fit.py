@@ -97,7 +97,7 @@ def fit(
         problem: anything with `D`, `initial(seed)` and `loss_and_gradient(theta, step, worker)`; without one, the
             network and the data set that the configuration names.
         out: a folder for the run's journal, metrics and checkpoints; without one nothing is written.
-        resume: go on with the run in `out`, to the same bits.
+        resume: continue the run in `out`, to the same bits.
         callbacks: functions of a `StepRecord` (t, loss, theta, payloads, ...), called after every step on every rank;
             one that returns something true stops the run after the step that follows, which all ranks take together.
         world: the processes that train together; by default those of an MPI launcher, or this one alone.
@@ -169,7 +169,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
 
 
 def _prepare(job: Job, world: World) -> Experiment:
-    """The experiment of a new run, or of one to go on with."""
+    """The experiment of a new run, or of one to resume."""
     experiment = Experiment(job.config, job.problem, world.communicator.size)
     c = experiment.config
     if c.on_divergence == "resync" and not job.out:
@@ -181,7 +181,7 @@ def _prepare(job: Job, world: World) -> Experiment:
 
 
 def _check_resumed(job: Job, config: Config) -> None:
-    """Refuse to go on with a run of another configuration."""
+    """Refuse to resume a run of another configuration."""
     if not job.out:
         raise RunError("--resume has no folder, expected --out DIR with that of the run")
     before = Run(Path(job.out)).config()
@@ -207,7 +207,7 @@ def _check_same(world: World, config: Config) -> None:
 
 
 def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook]:
-    """On rank 0, the replica to start from and the log, of a new run or of one to go on with."""
+    """On rank 0, the replica to start from and the log, of a new run or of one to resume."""
     console = Console(experiment, job.quiet, job.verbose, world.lifecycle.terminal)
     if not job.out:
         return experiment.start(), Logbook(experiment, world, console, None)
@@ -228,7 +228,7 @@ def _go_on(
 ) -> tuple[Replica[State], Logbook]:
     """The replica after the last whole record of a run's journal, and the log from there on."""
     resumed = resume(experiment, run)
-    for text in [*resumed.warnings, f"{run.folder} goes on after step {resumed.replica.t} of {experiment.steps}"]:
+    for text in [*resumed.warnings, f"{run.folder} continues after step {resumed.replica.t} of {experiment.steps}"]:
         if job.verbose and not job.quiet:
             stderr(text)
     folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))

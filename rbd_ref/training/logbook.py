@@ -83,7 +83,7 @@ class RunWriter:
             out.write(text + "\n")
 
     def checkpoint(self, replica: Replica[State], seconds: float) -> None:
-        """The journal first, then what can be gone on from, unless it is there."""
+        """The journal first, then what a run can be resumed from, unless it is there."""
         if folders.checkpoint_path(self.run, replica.t).exists():
             return
         self.journal.sync()
@@ -230,7 +230,7 @@ class Logbook:
         self.console.evaluation(replica.t, loss, values)
 
     def checkpoint(self, replica: Replica[State]) -> None:
-        """What a run can be gone on from."""
+        """What a run can be resumed from."""
         if self.writer is not None:
             self.writer.checkpoint(replica, self.seconds)
 

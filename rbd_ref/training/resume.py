@@ -1,4 +1,4 @@
-"""Where a run is gone on from: its last whole checkpoint, and the journal's records after it.
+"""Where a run is resumed from: its last whole checkpoint, and the journal's records after it.
 
 Tests: tests/test_train.py, tests/test_replay.py.
 """

@@ -108,7 +108,7 @@ class Log(Protocol):
         """An epoch has ended after which figures are wanted."""
 
     def checkpoint(self, replica: Replica[State]) -> None:
-        """This replica may be gone on from."""
+        """The run may be resumed from this replica."""
 
     def finish(self, replica: Replica[State]) -> dict[str, Any]:
         """The final figures of a run that has come to its end."""
@@ -277,7 +277,8 @@ class Trainer:
         names = " and ".join(f"rank {rank}" for rank in diverging)
         raise SharedError(
             f"the weights of {names} differ from the others' after step {replica.t}, expected the same bits "
-            "everywhere: look for bad memory or unlike builds there; go on with --resume, or use --on-divergence resync"
+            "everywhere: look for bad memory or unlike builds there; continue with --resume, or use --on-divergence "
+            "resync"
         )
 
     def resync(self, replica: Replica[State]) -> Replica[State]:
