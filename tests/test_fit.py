@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,15 @@ def test_callbacks_see_every_step_and_can_stop(tmp_path: Path) -> None:
     assert resumed.history.loss.tolist() == whole.history.loss.tolist()
 
 
+def test_what_was_torn_is_a_warning(tmp_path: Path) -> None:
+    whole = rbd_ref.fit(rbd_ref.Config(**SMALL, steps=3), out=tmp_path / "run")
+    journal = tmp_path / "run" / "journal.rbd"
+    os.truncate(journal, journal.stat().st_size - 5)
+    with pytest.warns(UserWarning, match="ends with a torn record of .* bytes after step 2, which is left out"):
+        resumed = rbd_ref.fit(rbd_ref.Config(**SMALL, steps=3), out=tmp_path / "run", resume=True)
+    assert resumed.sha256 == whole.sha256
+
+
 def test_another_configuration_is_not_gone_on_with(tmp_path: Path) -> None:
     rbd_ref.fit(rbd_ref.Config(**SMALL, steps=2), out=tmp_path / "run")
     with pytest.raises(rbd_ref.RunError, match="is a run of another configuration: seed would change"):
@@ -256,8 +266,8 @@ def test_an_error_of_the_problem_s_own_is_not_taken_for_a_loss_that_diverged() -
         rbd_ref.fit(config(), Failing())
 
 
-def test_a_gradient_is_a_copy_of_nobody_s(tmp_path: Path) -> None:
-    """A problem that hands out the same array twice, or keeps theta, changes nothing."""
+def test_a_problem_cannot_change_weights_behind_the_trainer_s_back(tmp_path: Path) -> None:
+    """It may write to what it was given, and to what it has given away."""
 
     class Reusing(Bowl):
         kept: np.ndarray
@@ -268,7 +278,13 @@ def test_a_gradient_is_a_copy_of_nobody_s(tmp_path: Path) -> None:
 
         def loss_and_gradient(self, theta: np.ndarray, step: int, worker: int) -> tuple[float, np.ndarray]:
             self.kept[:] = 7
-            return super().loss_and_gradient(theta, step, worker)
+            found = super().loss_and_gradient(theta, step, worker)
+            theta[:] = 7
+            return found
+
+        def evaluate(self, theta: np.ndarray) -> dict[str, float]:
+            theta[:] = 7
+            return {}
 
     reusing = rbd_ref.fit(config(), Reusing())
     assert np.array_equal(bits(reusing.theta), bits(rbd_ref.fit(config(), Bowl()).theta))

@@ -7,6 +7,7 @@ Tests: tests/test_fit.py, tests/test_train.py, tests/test_mpi.py.
 from __future__ import annotations
 
 import atexit
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -220,17 +221,27 @@ def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[Stat
     if not folders.begun(run):
         run.journal.unlink(missing_ok=True)
         return experiment.start(), Logbook(experiment, world, console, run)
-    return _go_on(job, experiment, world, console, run)
+    return _continue(job, experiment, world, console, run)
 
 
-def _go_on(
+def _warn(job: Job, text: str) -> None:
+    """What a user should know: a line of the command, a warning from Python."""
+    if job.verbose:
+        if not job.quiet:
+            stderr(text)
+    else:
+        warnings.warn(text, stacklevel=2)
+
+
+def _continue(
     job: Job, experiment: Experiment, world: World, console: Console, run: Run
 ) -> tuple[Replica[State], Logbook]:
     """The replica after the last whole record of a run's journal, and the log from there on."""
     resumed = resume(experiment, run)
-    for text in [*resumed.warnings, f"{run.folder} continues after step {resumed.replica.t} of {experiment.steps}"]:
-        if job.verbose and not job.quiet:
-            stderr(text)
+    for text in resumed.warnings:
+        _warn(job, text)
+    if job.verbose and not job.quiet:
+        stderr(f"{run.folder} continues after step {resumed.replica.t} of {experiment.steps}")
     folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))
     folders.cut_metrics(run, resumed.replica.t)
     return resumed.replica, Logbook(experiment, world, console, run, resumed)

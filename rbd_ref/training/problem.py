@@ -215,8 +215,8 @@ class OwnProblem:
         """Nothing is known to prepare."""
 
     def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
-        """The problem's own."""
-        loss, found = self.problem.loss_and_gradient(theta, step, worker)
+        """The problem's own, which gets a copy of theta: replicas would differ if it wrote to theirs."""
+        loss, found = self.problem.loss_and_gradient(theta.copy(), step, worker)
         g = np.asarray(found)
         if g.shape != (self.D,) or not np.issubdtype(g.dtype, np.floating):
             raise RunError(
@@ -229,14 +229,14 @@ class OwnProblem:
     def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
         """The problem's own, or that which comes with the gradient."""
         if hasattr(self.problem, "loss"):
-            return float(self.problem.loss(theta, step, worker, offspring))
+            return float(self.problem.loss(theta.copy(), step, worker, offspring))
         return self.loss_and_gradient(theta, step, worker)[0]
 
     def evaluate(self, theta: Float32Array) -> dict[str, float]:
         """The problem's own figures, if it has some."""
         if not hasattr(self.problem, "evaluate"):
             return {}
-        return {str(name): float(value) for name, value in self.problem.evaluate(theta).items()}
+        return {str(name): float(value) for name, value in self.problem.evaluate(theta.copy()).items()}
 
     def final(self, theta: Float32Array) -> dict[str, float]:
         """The same at the end."""
