@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import rbd_ref
 from rbd_ref.report import __main__ as command
 from rbd_ref.report import figures
 from rbd_ref.report import page as report
@@ -605,3 +606,28 @@ def test_the_command(make: Make, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "The report is report.html\n", "")
     assert (tmp_path / "report.html").read_text() == report.build([tmp_path / "a", tmp_path / "b"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "report.html"]
+
+
+def test_a_problem_of_one_s_own_is_shown_by_its_name_and_figures(tmp_path: Path) -> None:
+    class Bowl:
+        D = 30
+        steps_per_epoch = 20
+
+        def initial(self, seed: int) -> np.ndarray:
+            return np.zeros(30, dtype=np.float32)
+
+        def loss_and_gradient(self, theta: np.ndarray, step: int, worker: int) -> tuple[float, np.ndarray]:
+            return float((theta - 1) @ (theta - 1)) / 2, theta - 1
+
+        def evaluate(self, theta: np.ndarray) -> dict[str, float]:
+            return {"distance": float(np.linalg.norm(theta - 1))}
+
+    result = rbd_ref.fit(rbd_ref.Config(dims=5, epochs=3, lr=1.0), Bowl(), out=tmp_path / "own")
+    page = Page(report.build([tmp_path / "own"]))
+    assert page.all("p")[0]["text"] == "1 run of Bowl."
+    (score,) = page.all("p", **{"class": "score"})
+    assert score["text"] == f"{result.values['distance']:.4g} distance"
+    (rest,) = page.all("p", **{"class": "rest"})
+    assert rest["text"].startswith("loss ")
+    _, y = drawn(page, "distance", 1)
+    assert y == pytest.approx(result.history.metrics["distance"], rel=0.02)

@@ -30,8 +30,19 @@ FIRST_KEYS = ("method", "family", "dims")
 BARE_KEYS = ("method", "family", "data", "net")  # values that say by themselves what they are
 TEXT_HEADS = ("method", "family")  # columns of words; all others are numbers, flush right
 CORRELATIONS = {"whole": "of all weights together", "tensors": "mean over tensors"}
-UNLABELLED = ("preset", "correlation", "log_every", "eval_every", "checkpoint_every", "data_dir", "mirror", "timeout")
+UNLABELLED = (
+    "preset",
+    "problem",
+    "correlation",
+    "log_every",
+    "eval_every",
+    "checkpoint_every",
+    "data_dir",
+    "mirror",
+    "timeout",
+)
 UNUSED_BY_SGD = ("family", "dims", "compartments", "normalize", "redraw", "exchange")
+USUAL_FIGURES = ("kind", "step", "epoch", "seconds", "loss", "validation_accuracy", "validation_loss")
 FAR = 20  # times as long as another run: then time is shown on a logarithmic axis
 
 
@@ -56,6 +67,17 @@ class Run(NamedTuple):
         return show(self.config.get("method", ""))
 
     @property
+    def problem(self) -> str:
+        """What was trained: a network on a data set, or the name of a problem of the author's own."""
+        own = show(self.config.get("problem", "")).partition(",")[0]
+        return own if own != DASH else f"{show(self.config.get('net', ''))} on {show(self.config.get('data', ''))}"
+
+    @property
+    def own_figures(self) -> list[str]:
+        """The names of the figures that only a problem of the author's own has."""
+        return list(dict.fromkeys(key for record in self.evaluations for key in record if key not in USUAL_FIGURES))
+
+    @property
     def paper(self) -> str:
         """What the paper reports for the preset of the run; nothing for runs without."""
         return presets.paper(str(self.config.get("preset", "")))
@@ -69,7 +91,8 @@ class View(NamedTuple):
     colour: int  # of COLOURS
     dash: str  # of its lines; nothing for whole ones
     label: str
-    validation: str
+    score: str
+    measure: str  # what the score is
     state: str
     paper: str
     final: dict[str, str]
@@ -123,6 +146,12 @@ def count(value: Any, digits: int = 0) -> str:
     return DASH if math.isnan(number) else f"{number:,.{digits}f}"
 
 
+def significant(value: Any) -> str:
+    """Four digits of a number of any size, like 0.01234 or 1.5e-07."""
+    number = _number(value)
+    return DASH if math.isnan(number) else f"{number:.4g}"
+
+
 def percent(value: Any) -> str:
     """A fraction in per cent, like 95.28."""
     return count(100 * _number(value), 2)
@@ -158,7 +187,18 @@ def epochs(run: Run) -> str:
 
 def state(run: Run) -> str:
     """How a run ended, or that it has not."""
-    return f"test {percent(run.last('test_accuracy'))} %" if run.result else f"not finished: epoch {epochs(run)}"
+    if not run.result:
+        return f"not finished: epoch {epochs(run)}"
+    test = percent(run.last("test_accuracy"))
+    return f"test {test} %" if test != DASH else f"loss {significant(run.steps[-1].get('loss')) if run.steps else DASH}"
+
+
+def score(run: Run) -> tuple[str, str]:
+    """The figure that matters most, and what it is: the validation accuracy, or the first of a problem's own."""
+    if run.last("validation_accuracy") is None and run.own_figures:
+        name = run.own_figures[0]
+        return significant(run.last(name)), name
+    return f"{percent(run.last('validation_accuracy'))} %", "validation"
 
 
 def final(run: Run) -> dict[str, str]:
@@ -193,13 +233,15 @@ def view(run: Run, runs: Sequence[Run]) -> View:
     """A run as it is shown among these."""
     again, colour = divmod(run.number - 1, COLOURS)
     top = best(runs, "test_accuracy")
+    figure, measure = score(run)
     return View(
         number=run.number,
         name=run.name,
         colour=colour + 1,
         dash=f"{6 / again:g} 4" if again else "",
         label=label(run, runs),
-        validation=percent(run.last("validation_accuracy")),
+        score=figure,
+        measure=measure,
         state=state(run),
         paper=run.paper,
         final=final(run),
@@ -220,8 +262,7 @@ def best(runs: Sequence[Run], key: str) -> tuple[float, str] | None:
 def summary(runs: Sequence[Run]) -> str:
     """One sentence: how many runs, of what, and which is the best."""
     several = len(runs) > 1
-    models = dict.fromkeys(f"{show(run.config.get('net', ''))} on {show(run.config.get('data', ''))}" for run in runs)
-    text = f"{len(runs)} run{'s' * several} of {', '.join(models)}"
+    text = f"{len(runs)} run{'s' * several} of {', '.join(dict.fromkeys(run.problem for run in runs))}"
     for kind in ("test", "validation"):
         if top := best(runs, f"{kind}_accuracy"):
             text += f": the {'best ' * several}{kind} accuracy is {percent(top[0])} %{f', of {top[1]}' * several}"
@@ -281,6 +322,12 @@ def correlations(runs: Sequence[Run]) -> Iterator[Figure | None]:
         yield figure(frame, series(runs, "step", "epoch", "correlation", part))
 
 
+def own_figures(runs: Sequence[Run]) -> Iterator[Figure | None]:
+    """A figure for each that only problems of their authors' own have."""
+    for name in dict.fromkeys(name for run in runs for name in run.own_figures):
+        yield figure(Frame(name, "of the problem's own", "epoch", log=True), series(runs, "evaluation", "epoch", name))
+
+
 def figures(runs: Sequence[Run]) -> list[Figure]:
     """All curves of which there is something to show; by time on a logarithmic axis if some runs took far longer."""
     accuracy = Frame("Validation accuracy", "per cent", "epoch")
@@ -292,6 +339,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
         figure(loss, series(runs, "step", "epoch", "loss")),
         figure(by_time, series(runs, "evaluation", "seconds", "validation_accuracy", factor=100)),
         figure(spread, series(runs, "step", "epoch", "coordinates", "std")),
+        *own_figures(runs),
         *correlations(runs),
     ]
     return [one for one in drawn if one is not None]
