@@ -128,6 +128,12 @@ def test_every_file_says_where_its_tests_are(source: Path) -> None:
     ] == []
 
 
+@pytest.mark.parametrize("room", ["spec", "methods"])
+def test_the_definition_and_the_methods_do_not_know_how_they_are_compiled(room: str) -> None:
+    """Not even in their prose: they are read without it."""
+    assert [path.name for path in (PACKAGE / room).glob("*.py") if "numba" in path.read_text().lower()] == []
+
+
 def siblings(source: Path) -> set[str]:
     """The packages and modules directly in rbd_ref that a file imports; those at the bottom, every file may."""
     return {name for name in (full.split(".")[0] for full in imported(source)) if not name.startswith("_")}

@@ -13,17 +13,13 @@ Tests: tests/test_methods.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.basis import Basis
-from rbd_ref.methods import state as states
-from rbd_ref.methods.base import Objective, PendingUpdate, Proposal
+from rbd_ref.methods.base import Objective, Proposal
+from rbd_ref.methods.rbd import RandomBasesDescent
 from rbd_ref.methods.settings import Settings
-from rbd_ref.methods.sharing import BasisSharing
 from rbd_ref.methods.state import DescentState
 from rbd_ref.methods.transforms import compose
 
@@ -34,31 +30,14 @@ def direction_length(basis: Basis, i: int, phi: Float32Array) -> float:
     return float(np.sqrt(divisor or np.sum(phi * phi, dtype=np.float64)))
 
 
-class EvolutionStrategies:
-    """`nes`, or with one batch for all offspring `nes-shared-batch`."""
-
-    replayable: ClassVar[bool] = True
-    state_type: ClassVar[type[DescentState]] = DescentState
+class EvolutionStrategies(RandomBasesDescent):
+    """`nes`, or with one batch for all offspring `nes-shared-batch`: random bases descent but for its proposals."""
 
     def __init__(self, basis: Basis, settings: Settings, shared_batch: bool = False) -> None:
+        super().__init__(basis, settings)
+        self.name = "nes-shared-batch" if shared_batch else "nes"
         self.basis = basis
-        self.settings = settings
         self.shared_batch = shared_batch
-        self.sharing = BasisSharing(basis, settings)
-
-    @property
-    def name(self) -> str:
-        """As in METHODS."""
-        return "nes-shared-batch" if self.shared_batch else "nes"
-
-    @property
-    def payload_size(self) -> int:
-        """d coefficients, or the worker's part of them."""
-        return self.sharing.payload_size
-
-    def init_state(self, theta: Float32Array, t: int) -> DescentState:
-        """Weights at rest."""
-        return states.init_state(theta, t, self.settings)
 
     def propose(self, objective: Objective, state: DescentState, worker: int) -> Proposal:
         """One loss, or two, along each of the worker's directions."""
@@ -81,18 +60,3 @@ class EvolutionStrategies:
         if not self.settings.antithetic:
             return above
         return (above - objective.loss(state.theta - shift, state.t, worker, offspring)) / 2
-
-    def collect(
-        self, state: DescentState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
-    ) -> tuple[DescentState, PendingUpdate]:
-        """The update that all coefficients stand for."""
-        coefficients = self.sharing.coefficients(payloads)
-        return state, self.sharing.reconstruction(coefficients, self._draw(state), local_updates)
-
-    def apply_update(self, state: DescentState, u: Float32Array) -> DescentState:
-        """theta - eta u."""
-        return states.apply_update(state, u, self.settings)
-
-    def _draw(self, state: DescentState) -> int:
-        """The step whose bases are used."""
-        return state.t // self.settings.redraw

@@ -28,7 +28,7 @@ from rbd_ref.methods.state import DescentState
 class RandomBasesDescent:
     """`rbd` along the bases of `basis`."""
 
-    name: ClassVar[str] = "rbd"
+    name = "rbd"
     replayable: ClassVar[bool] = True
     state_type: ClassVar[type[DescentState]] = DescentState
 

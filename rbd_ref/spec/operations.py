@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from rbd_ref._types import F32, Float32Array, Float64Array, Words
+from rbd_ref._types import F32, Float32Array, Float64Array, Indices, Words
 from rbd_ref.spec import hadamard
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import Family, direction_entries
@@ -70,10 +70,14 @@ def divisors(plan: Plan, family: Family, normalize: str) -> Float64Array:
 
 def direction(draw: Draw, k: int, i: int) -> Float32Array:
     """phi of direction i of compartment k, over that compartment."""
-    key, size, d = draw.keys[:, k], draw.plan.sizes[k], draw.plan.dims[k]
     if draw.family.name == "srht":
-        return hadamard.row_entries(key, size, int(hadamard.rows(key, size, d)[i]))
-    return direction_entries(draw.family, key, i, size)
+        return hadamard.row_entries(draw.keys[:, k], draw.plan.sizes[k], int(srht_rows(draw, k)[i]))
+    return direction_entries(draw.family, draw.keys[:, k], i, draw.plan.sizes[k])
+
+
+def srht_rows(draw: Draw, k: int) -> Indices:
+    """The rows of compartment k, where the family is `srht`."""
+    return hadamard.rows(draw.keys[:, k], draw.plan.sizes[k], draw.plan.dims[k])
 
 
 def directions(draw: Draw) -> Float32Array:
@@ -140,10 +144,9 @@ def _project_compartment(draw: Draw, k: int, g: Float32Array) -> Float32Array:
 
 def _srht_inner_products(draw: Draw, k: int, g: Float32Array) -> Float32Array:
     """H (s g) at the rows, g padded with zeros."""
-    key, size, d = draw.keys[:, k], draw.plan.sizes[k], draw.plan.dims[k]
-    x = np.zeros(hadamard.padded(size), dtype=F32)
-    x[:size] = hadamard.signs(key, size) * g
-    return hadamard.transform(x)[hadamard.rows(key, size, d)]
+    x = np.zeros(hadamard.padded(g.size), dtype=F32)
+    x[: g.size] = hadamard.signs(draw.keys[:, k], g.size) * g
+    return hadamard.transform(x)[srht_rows(draw, k)]
 
 
 def reconstruct(draw: Draw, a: Float32Array) -> Float32Array:
@@ -161,10 +164,10 @@ def reconstruct(draw: Draw, a: Float32Array) -> Float32Array:
 
 def _srht_update(draw: Draw, k: int, a: Float32Array) -> Float32Array:
     """s (H z) over compartment k, with the coefficients in z at their rows."""
-    key, size, d = draw.keys[:, k], draw.plan.sizes[k], draw.plan.dims[k]
+    size = draw.plan.sizes[k]
     z = np.zeros(hadamard.padded(size), dtype=F32)
-    z[hadamard.rows(key, size, d)] = a[draw.plan.directions(k)]
-    return hadamard.signs(key, size) * hadamard.transform(z)[:size]
+    z[srht_rows(draw, k)] = a[draw.plan.directions(k)]
+    return hadamard.signs(draw.keys[:, k], size) * hadamard.transform(z)[:size]
 
 
 def part(draw: Draw, k: int, n: int) -> slice:
