@@ -11,8 +11,12 @@ The second half is loaded when it is first asked for: who only wants directions 
 
 from typing import TYPE_CHECKING, Any
 
-from rbd_ref.basis import Basis
-from rbd_ref.spec import compartments, prng
+from rbd_ref._path import forget_current_folder
+
+forget_current_folder()  # before NumPy or anything else could be imported from there
+
+from rbd_ref.basis import Basis  # noqa: E402
+from rbd_ref.spec import compartments, prng  # noqa: E402
 
 if TYPE_CHECKING:
     from rbd_ref.runs.config import Config

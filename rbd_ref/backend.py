@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol, cast
 
 from rbd_ref._check import member
+from rbd_ref._path import with_current_folder
 from rbd_ref._types import Float32Array, Words
 from rbd_ref.spec.families import FAMILIES
 from rbd_ref.spec.operations import NORMALIZATIONS, Draw
@@ -110,12 +111,31 @@ def names() -> list[str]:
     return sorted(_entries())
 
 
+def is_path(name: str) -> bool:
+    """Whether a backend is named by the path of a class.
+
+    What is named so is imported, whatever it is: only a user may do that, never a file.
+
+    Args:
+        name: the name of a backend.
+
+    Returns:
+        True for `package.module:Class`.
+
+    Examples:
+        >>> is_path("numba"), is_path("my_package.backend:MyBackend")
+        (False, True)
+    """
+    return ":" in name
+
+
 def _find(name: str) -> Any:
     """The class of an installed backend, or the one at `package.module:Class`."""
-    if ":" in name:
-        module, _, attribute = name.partition(":")
+    if not is_path(name):
+        return _entries()[name].load()
+    module, _, attribute = name.partition(":")
+    with with_current_folder():
         return getattr(import_module(module), attribute)
-    return _entries()[name].load()
 
 
 def load(name: str) -> Backend:
@@ -137,7 +157,7 @@ def load(name: str) -> Backend:
         >>> backend.load("rbd_ref.numpy_backend:NumpyBackend").capabilities.level
         'L5'
     """
-    if ":" not in name:
+    if not is_path(name):
         member("backend", name, names())
     try:
         instance = _find(name)()

@@ -34,12 +34,13 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--verify", action="store_true", help="repeat the run and compare with all its checkpoints")
     result.add_argument("-o", "--output", metavar="FILE", help="where theta goes, as .npz")
     result.add_argument("--data-dir", metavar="DIR", help="folder of the data, where SGD's gradients are needed")
+    result.add_argument("--backend", metavar="NAME", help="use this backend instead of the one that the run names")
     return result
 
 
 def answer(flags: argparse.Namespace) -> str:
     """What the command says when all is well."""
-    changes = {"data_dir": flags.data_dir} if flags.data_dir else {}
+    changes = {name: getattr(flags, name) for name in ("data_dir", "backend") if getattr(flags, name)}
     recorded = RecordedRun(Run(Path(flags.run)), warn=stderr, **changes)
     if flags.verify:
         return recorded.verify()

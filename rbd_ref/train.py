@@ -21,7 +21,7 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
-from rbd_ref.runs.folder import Run
+from rbd_ref.runs.folder import Run, refuse_paths
 from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
 from rbd_ref.training.fit import EXPECTED, Job, run_job
 from rbd_ref.training.logbook import stderr
@@ -96,6 +96,7 @@ def given(flags: argparse.Namespace) -> dict[str, Any]:
     names = {item.name for item in fields(Config)}
     said = {name: value for name, value in vars(flags).items() if name in names and value is not None}
     values = configs.read_toml(Path(flags.config)) if flags.config else {}
+    refuse_paths(Path(flags.config or ""), values, said)
     preset = presets.get(flags.preset).settings if flags.preset else {}
     return {**values, **preset, **said}
 
@@ -134,8 +135,9 @@ def configured(flags: argparse.Namespace, ranks: int) -> Config:
         return configs.make(given(flags), ranks)
     if not flags.out:
         raise RunError("--resume has no folder, expected --out DIR with that of the run")
-    before = Run(Path(flags.out)).config()
-    return configs.make({**{item.name: getattr(before, item.name) for item in fields(Config)}, **given(flags)})
+    said = given(flags)
+    before = Run(Path(flags.out)).config(**({"backend": said["backend"]} if "backend" in said else {}))
+    return configs.make({**{item.name: getattr(before, item.name) for item in fields(Config)}, **said})
 
 
 def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:

@@ -3,8 +3,9 @@
     config     every setting with its default and its help, once
     presets    the cells of the paper's tables by name
     folder     the files of a run's folder, and the one reader of them
+    lock       one process writes to a folder at a time
     journal    what all workers sent at each step, appended and checksummed
     files      what a run says when a file or folder fails it
 
-May import: data, methods, models, spec.
+May import: backend, data, methods, models, spec.
 """

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from rbd_ref._types import Float32Array
+from rbd_ref.backend import is_path
 from rbd_ref.methods.base import State
 from rbd_ref.methods.fpd import FixedProjectionState
 from rbd_ref.methods.state import DescentState
@@ -83,6 +84,8 @@ class Run:
     def config(self, **changes: Any) -> Config:
         """The configuration that the folder was made with, but for these changes."""
         settings = self.settings()
+        refuse_paths(self.folder / "config.toml", settings, changes)
+        settings.pop("mirror", None)  # nor is anything fetched from where a file says
         try:
             return configs.make({**settings, **changes})
         except (ValueError, TypeError) as error:
@@ -102,6 +105,16 @@ class Run:
                 return None
             content = path.read_bytes()
         return _values(content, str(path), needed)
+
+
+def refuse_paths(path: Path, settings: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a backend that a file names by the path of a class, unless the user has named one: it is imported."""
+    backend = settings.get("backend", "")
+    if isinstance(backend, str) and is_path(backend) and "backend" not in given:
+        raise RunError(
+            f"{path} names the backend {backend!r}, a class that would be imported, expected that from you and no "
+            f"file: if you trust it, repeat it with --backend {backend}, or give another"
+        )
 
 
 def _lack(folder: Path) -> str:

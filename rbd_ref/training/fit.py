@@ -22,6 +22,7 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.lock import FolderLock
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
@@ -185,7 +186,7 @@ def _check_resumed(job: Job, config: Config) -> None:
     """Refuse to resume a run of another configuration."""
     if not job.out:
         raise RunError("--resume has no folder, expected --out DIR with that of the run")
-    before = Run(Path(job.out)).config()
+    before = Run(Path(job.out)).config(backend=config.backend)  # the caller's own choice, and of no weight here
     if config.digest == before.digest:
         return
     changed = [
@@ -212,16 +213,27 @@ def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[Stat
     console = Console(experiment, job.quiet, job.verbose, world.lifecycle.terminal)
     if not job.out:
         return experiment.start(), Logbook(experiment, world, console, None)
-    if not job.resume:
-        run = folders.create(Path(job.out), experiment.config)
-        job.out = str(run.folder.absolute())
-        return experiment.start(), Logbook(experiment, world, console, run)
+    lock = FolderLock(Path(job.out))
+    try:
+        replica, log = _open_folder(job, experiment, world, console)
+    except BaseException:
+        lock.release()
+        raise
+    log.lock = lock
+    job.out = str(Path(job.out).absolute())
+    return replica, log
+
+
+def _open_folder(job: Job, experiment: Experiment, world: World, console: Console) -> tuple[Replica[State], Logbook]:
+    """What is in the folder that was locked, or put there."""
     run = Run(Path(job.out))
-    job.out = str(run.folder.absolute())
-    if not folders.begun(run):
+    if job.resume and folders.begun(run):
+        return _continue(job, experiment, world, console, run)
+    if job.resume:
         run.journal.unlink(missing_ok=True)
-        return experiment.start(), Logbook(experiment, world, console, run)
-    return _continue(job, experiment, world, console, run)
+    else:
+        folders.create(run.folder, experiment.config)
+    return experiment.start(), Logbook(experiment, world, console, run)
 
 
 def _warn(job: Job, text: str) -> None:

@@ -26,6 +26,7 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.files import disk
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
+from rbd_ref.runs.lock import FolderLock
 from rbd_ref.training.communicator import World
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
@@ -150,6 +151,7 @@ class Logbook:
         self.world = world
         self.console = console
         self.run = run
+        self.lock: FolderLock | None = None  # of the folder, released when the book is closed
         self.history = History(list(resumed.losses) if resumed else [])
         self.seconds_before = 0.0
         if run is not None:
@@ -264,6 +266,8 @@ class Logbook:
         self.console.bar.close()
         if self.writer is not None:
             self.writer.journal.close()
+        if self.lock is not None:
+            self.lock.release()
 
 
 def summary(values: dict[str, Any], run: Run | None) -> str:

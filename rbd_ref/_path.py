@@ -1,0 +1,39 @@
+"""Where modules come from: a command imports what is installed, not what lies in the folder it is started in.
+
+`python -m rbd_ref.replay RUN` puts the current folder before all others on the path of modules. Whoever opens the run
+of a stranger from within its folder would import the stranger's `numpy.py`. So a command of this package takes the
+current folder off the path before anything else is imported; only a class that its user names by a flag, as in
+`--backend my_module:Class`, is looked for there.
+Tests: tests/test_path.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def is_command(arguments: list[str]) -> bool:
+    """Whether Python was started with `-m` and a module of this package."""
+    if "-m" not in arguments[:-1]:
+        return False
+    return arguments[arguments.index("-m") + 1].partition(".")[0] == "rbd_ref"
+
+
+def forget_current_folder() -> None:
+    """Take the folder that `python -m` has put first off the path, if this is a command of this package."""
+    if is_command(sys.orig_argv) and not sys.flags.safe_path and sys.path[:1] in ([""], [str(Path.cwd())]):
+        del sys.path[0]
+
+
+@contextmanager
+def with_current_folder() -> Iterator[None]:
+    """Modules of the current folder can be imported, after all that is installed."""
+    here = str(Path.cwd())
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
