@@ -71,6 +71,10 @@ class Experiment:
         """The replica before the first step."""
         return self.schedule.start(self.problem.initial(self.config.seed))
 
+    def blank(self, t: int) -> State:
+        """A state of the form that those after t steps have, for checkpoints to be compared with."""
+        return self.schedule.blank(self.plan.D, t)
+
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""
         replica = self.schedule.enter_phase(replica)

@@ -127,7 +127,7 @@ class RecordedRun:
         if result := self.result:
             hashes.setdefault(result["step"], set()).add(result["sha256"])
         for path in self.run.checkpoints:
-            state = folders.load_checkpoint(path, self.config.digest)
+            state = folders.load_checkpoint(path, self.config.digest, self.experiment.blank)
             hashes.setdefault(state.t, set()).add(folders.sha256(state.theta))
         return hashes
 

@@ -43,7 +43,7 @@ def repeat(experiment: Experiment, replica: Replica[State], records: Iterator[Re
 
 def newest(experiment: Experiment, run: Run, steps: int) -> tuple[Replica[State], list[str]]:
     """The replica of the last whole checkpoint of at most `steps` steps, or else that of theta0; and warnings."""
-    state, warnings = folders.newest(run, experiment.config.digest, steps)
+    state, warnings = folders.newest(run, experiment.config.digest, steps, experiment.blank)
     return (experiment.start() if state is None else experiment.schedule.resume(state)), warnings
 
 

@@ -1,0 +1,222 @@
+"""What is loaded from a run's folder is checked: whoever changes it, with every checksum as it should be, is found."""
+
+from __future__ import annotations
+
+import json
+import resource
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rbd_ref import replay
+from rbd_ref.runs import folder as runs
+from rbd_ref.runs.archives import DEEPEST, MOST_TEXT, parse_json
+from rbd_ref.runs.folder import Run
+from run_tools import TINY, copied, experiment_of, refused, sha, status, trained, unfinished
+
+QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
+WAYS = {
+    "rbd": ("--momentum", "0.5"),
+    "plain": (),
+    "fpd": ("--method", "fpd", "--optimiser", "adam", "--lr", "0.1"),
+}
+D = 650
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Runs of six steps with checkpoints after the third and the last."""
+    folder = tmp_path_factory.mktemp("loaded")
+    return {name: trained(folder / name, *QUICK, *flags) for name, flags in WAYS.items()}
+
+
+def parts_of(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What is said in a file, and its arrays."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return json.loads(str(arrays.pop("info"))), arrays
+
+
+def rewrite(path: Path, info: dict[str, Any] | None = None, **changes: np.ndarray) -> None:
+    """Put other parts into a checkpoint, with the hash that fits its theta."""
+    said, arrays = parts_of(path)
+    arrays.update(changes)
+    said["sha256"] = runs.sha256(arrays["theta"].astype(np.float32))
+    np.savez(path, info=np.array(json.dumps({**said, **(info or {})})), **arrays)  # type: ignore[arg-type]
+
+
+def found_out(run: Run, path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    """--verify refuses the file; to resume passes over it with a warning, to the same weights."""
+    refused(capsys, [run.folder, "--verify"], str(path), *words, command=replay.main)
+    expected = sha(run)
+    capsys.readouterr()
+    assert status(["--resume", "--out", unfinished(run).folder]) == 0
+    warning = capsys.readouterr().err
+    assert [word for word in (str(path), *words) if word not in warning] == []
+    assert sha(run) == expected
+
+
+ones = np.ones(1, dtype=np.float32)
+CHANGES = {
+    "one theta for all": ("rbd", {"theta": ones}, "theta has shape (1,), expected (650,)"),
+    "no theta": ("rbd", {"theta": ones[:0]}, "theta has shape (0,), expected (650,)"),
+    "a column": ("rbd", {"theta": np.ones((D, 1), np.float32)}, "theta has shape (650, 1), expected (650,)"),
+    "doubles": ("rbd", {"theta": np.ones(D)}, "theta is float64, expected float32"),
+    "big-endian": ("rbd", {"theta": np.ones(D, ">f4")}, "theta is >f4, expected float32"),
+    "one velocity": ("rbd", {"velocity": ones}, "velocity has shape (1,), expected (650,)"),
+    "no velocity": ("rbd", {"velocity": ones[:0]}, "velocity has shape (0,), expected (650,)"),
+    "a velocity too many": ("plain", {"velocity": np.ones(D, np.float32)}, "velocity has shape (650,), expected (0,)"),
+    "an infinite velocity": ("rbd", {"velocity": np.full(D, np.inf, np.float32)}, "velocity has an element that is"),
+    "no numbers": ("rbd", {"theta": np.full(D, np.nan, np.float32)}, "theta has an element that is not finite"),
+    "one coordinate": ("fpd", {"c": np.ones((1, 1), np.float32)}, "c has shape (1, 1), expected (1, 3)"),
+    "a flat m": ("fpd", {"m": np.ones(3, np.float32)}, "m has shape (3,), expected (1, 3)"),
+    "no numbers in v": ("fpd", {"v": np.full((1, 3), np.nan, np.float32)}, "v has an element that is not finite"),
+    "one origin": ("fpd", {"origin": ones}, "origin has shape (1,), expected (650,)"),
+    "more": ("rbd", {"more": ones}, "it holds info, theta, velocity, more, expected info, theta, velocity"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_arrays_of_another_form(
+    name: str, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found where it stands, though hash and checksums fit; before, one number was spread over all weights."""
+    way, changes, words = CHANGES[name]
+    run = copied(made[way], tmp_path / "run")
+    rewrite(run.checkpoints[-1], **changes)
+    found_out(run, run.checkpoints[-1], capsys, words)
+
+
+COUNTS: dict[str, tuple[dict[str, Any], str]] = {
+    "another t": ({"t": 5}, "the state after step 5, expected that after step 6"),
+    "true": ({"t": True}, "t is True, expected a number of steps"),
+    "negative": ({"t": -6}, "t is -6, expected a number of steps"),
+    "a fraction": ({"t": 6.0}, "t is 6.0, expected a number of steps"),
+    "a list": ({"since": []}, "since is [], expected a number of steps"),
+    "another since": ({"since": 2}, "since is 2, expected 0"),
+    "another method": ({"state": "DescentState"}, "it holds a DescentState, expected a FixedProjectionState"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_of_another_kind(
+    name: str, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(made["fpd"], tmp_path / "run")
+    info, words = COUNTS[name]
+    rewrite(run.checkpoints[-1], info)
+    found_out(run, run.checkpoints[-1], capsys, words)
+
+
+def test_the_state_of_another_method(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole, but not what this run's method holds; before, to resume was refused where an earlier one would do."""
+    run = copied(made["fpd"], tmp_path / "run")
+    other = runs.load_checkpoint(made["plain"].checkpoints[-1], made["plain"].config().digest)
+    runs.save_checkpoint(run, other, run.config().digest)
+    found_out(run, run.checkpoints[-1], capsys, "expected info, theta, origin, c, m, v")
+
+
+def test_a_name_that_is_none(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.checkpoints[-1].rename(run.checkpoints[-1].with_name("step-six.npz"))
+    found_out(run, path, capsys, "is no checkpoint's name, expected one such as step-00000037.npz")
+
+
+def test_the_form_is_that_of_every_state(made: dict[str, Run]) -> None:
+    for run in made.values():
+        experiment = experiment_of(run)
+        for path in run.checkpoints:
+            state = runs.load_checkpoint(path, run.config().digest, experiment.blank)
+            assert runs.shapes(state) == runs.shapes(experiment.blank(state.t))
+
+
+# Files that would grow.
+
+
+def peak() -> int:
+    """The most memory that this process has had, in kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_a_compressed_archive_is_not_expanded(
+    made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of some 300 kB that promises 300 MB of theta."""
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.checkpoints[-1]
+    with np.load(path, allow_pickle=False) as file:
+        info, velocity = file["info"], file["velocity"]
+    size = 300 << 20
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in (("info", info), ("velocity", velocity)):
+            with archive.open(f"{name}.npy", "w") as out:
+                np.lib.format.write_array(out, array)
+        with archive.open("theta.npy", "w", force_zip64=True) as out:
+            np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": (size // 4,)})
+            for _ in range(size >> 20):
+                out.write(bytes(1 << 20))
+    before = peak()
+    found_out(run, path, capsys, "is compressed to ")
+    with pytest.raises(runs.RunError, match="is compressed to "):
+        runs.load_checkpoint(path, run.config().digest)
+    assert peak() - before < 100_000
+
+
+def test_a_head_that_promises_more_than_there_is(made: dict[str, Run], tmp_path: Path) -> None:
+    """No memory is asked for that the numbers would need, even where no shape is expected."""
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.checkpoints[-1]
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content.replace(b"(650,), }      ", b"(650000000,), }"))
+    for template in (None, experiment_of(run).blank):
+        with pytest.raises(runs.RunError, match=r"theta has (2728 bytes|shape \(650000000,\)), expected "):
+            runs.load_checkpoint(path, run.config().digest, template)
+
+
+def test_a_file_that_is_too_long(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.checkpoints[-1]
+    content = path.read_bytes()
+    with path.open("wb") as out:  # zip allows anything before the archive
+        out.seek(1 << 30)
+        out.write(content)
+    found_out(run, path, capsys, f"it has {(1 << 30) + len(content)} bytes, expected ")
+
+
+# Texts.
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 9 + "1" + "}" * 9, "9" * 5000])
+def test_texts_that_are_too_deep(text: str, made: dict[str, Run], tmp_path: Path) -> None:
+    """In a checkpoint, in the result and in the metrics."""
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.checkpoints[-1]
+    arrays = parts_of(path)[1]
+    np.savez(path, info=np.array(text), **arrays)  # type: ignore[arg-type]
+    (run.folder / "result.json").write_text(text)
+    run.metrics.write_text(text + "\n")
+    for read in (lambda: runs.load_checkpoint(path, ""), run.result, lambda: run.records("step")):
+        with pytest.raises(runs.RunError):
+            read()
+
+
+def test_texts_that_are_too_long(made: dict[str, Run], tmp_path: Path) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    text = json.dumps({"step": 6, "sha256": sha(run), "kind": "step", "seconds": 1, "more": "x" * MOST_TEXT})
+    (run.folder / "result.json").write_text(text)
+    run.metrics.write_text(text + "\n")
+    for read in (run.result, lambda: run.records("step")):
+        with pytest.raises(runs.RunError, match=f"expected {MOST_TEXT} at most"):
+            read()
+
+
+def test_texts_as_deep_as_may_be() -> None:
+    assert parse_json("[" * DEEPEST + "]" * DEEPEST)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
