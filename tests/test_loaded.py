@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import zipfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from rbd_ref import replay
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.archives import DEEPEST, MOST_TEXT, parse_json
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import START, encode
+from rbd_ref.training.recorded import open_run
 from run_tools import TINY, copied, experiment_of, refused, sha, status, trained, unfinished
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
@@ -22,6 +25,7 @@ WAYS = {
     "rbd": ("--momentum", "0.5"),
     "plain": (),
     "fpd": ("--method", "fpd", "--optimiser", "adam", "--lr", "0.1"),
+    "sgd": ("--method", "sgd"),
 }
 D = 650
 
@@ -220,3 +224,81 @@ def test_texts_as_deep_as_may_be() -> None:
     assert parse_json("[" * DEEPEST + "]" * DEEPEST)
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
+
+
+# Records of the journal.
+
+
+def replace_record(run: Run, step: int, rows: np.ndarray) -> None:
+    """Another record of a step, with the checksums that belong to it."""
+    content = run.journal.read_bytes()
+    size = (len(content) - START) // 6
+    place = START + step * size
+    run.journal.write_bytes(content[:place] + encode(step, rows.astype(np.float32)) + content[place + size :])
+
+
+def layouts(way: str) -> dict[str, tuple[np.ndarray, str]]:
+    """Records that are none of a run with one worker, and what is said of them."""
+    n = 1 if way == "sgd" else 4
+    infinite = np.full((1, n), 1.0)
+    infinite[0, -1] = np.inf
+    return {
+        "two workers": (np.ones((2, n)), f"it has 2 rows of {n} numbers where 1 of {n} were sent"),
+        "no workers": (np.ones((0, n)), f"it has 0 rows of {n} numbers where 1 of {n} were sent"),
+        "a number too many": (np.ones((1, n + 1)), f"it has 1 rows of {n + 1} numbers where 1 of {n} were sent"),
+        "a number too few": (np.ones((1, n - 1)), f"it has 1 rows of {n - 1} numbers where 1 of {n} were sent"),
+        "an infinite loss": (infinite, "some of its numbers are not finite"),
+        "no numbers": (np.full((1, n), np.nan), "some of its numbers are not finite"),
+    }
+
+
+@pytest.mark.parametrize("name", layouts("rbd"))
+@pytest.mark.parametrize("way", ["rbd", "fpd", "sgd"])
+def test_records_of_another_form(
+    way: str, name: str, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a checkpoint and after it."""
+    for step in (1, 5):
+        run = copied(made[way], tmp_path / f"run-{step}")
+        rows, words = layouts(way)[name]
+        replace_record(run, step, rows)
+        place = f"{run.journal} is damaged at step {step}, offset "
+        refused(capsys, [run.folder, "--verify"], place, words, command=replay.main)
+        refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], place, words)
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 4), (2, 4)])
+def test_the_history_needs_a_loss_of_each_worker(shape: tuple[int, int], made: dict[str, Run], tmp_path: Path) -> None:
+    """Though without the problem it cannot know how much each has sent."""
+    run = copied(made["rbd"], tmp_path / "run")
+    replace_record(run, 5, np.ones(shape))
+    with pytest.raises(runs.RunError, match=r"damaged at step 5, .* where 1 of 1 or more were sent"):
+        print(open_run(run.folder).history)
+
+
+def append_record(run: Run, step: int) -> None:
+    with run.journal.open("ab") as out:
+        out.write(encode(step, np.full((1, 4), 0.5, dtype=np.float32)))
+
+
+def test_a_surplus_record(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a run that has ended nothing can follow the end."""
+    run = copied(made["rbd"], tmp_path / "run")
+    append_record(run, 6)
+    words = "has records of 7 steps, expected 6, after which the run has ended by its result.json"
+    refused(capsys, [run.folder, "--verify"], str(run.journal), words, command=replay.main)
+
+
+def test_records_of_a_run_that_is_prolonged(made: dict[str, Run], tmp_path: Path) -> None:
+    """Killed after nine of twelve steps it still has the result of the first six."""
+    run = copied(made["rbd"], tmp_path / "run")
+    ended = (run.folder / "result.json").read_bytes()
+    final = (run.folder / "final.npz").read_bytes()
+    trained(run.folder, "--resume", "--epochs", "4")
+    assert status([run.folder, "--verify"], replay.main) == 0
+    os.truncate(run.journal, START + 9 * 44)
+    (run.folder / "result.json").write_bytes(ended)
+    (run.folder / "final.npz").write_bytes(final)
+    run.checkpoints[-1].unlink()
+    runs.cut_metrics(run, 9)
+    assert status([run.folder, "--verify"], replay.main) == 0

@@ -32,7 +32,7 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, disk, reading, write_whole
-from rbd_ref.runs.journal import START, Journal
+from rbd_ref.runs.journal import START, Journal, Layouts
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
     "DescentState": DescentState,
@@ -283,6 +283,6 @@ def newest(run: Run, digest: str, steps: int, template: Template | None = None) 
     return None, wrong
 
 
-def journal_of(run: Run, config: Config) -> Journal:
-    """The run's journal, checked to be of its configuration."""
-    return Journal(run.journal, config.digest)
+def journal_of(run: Run, config: Config, layouts: Layouts | None = None) -> Journal:
+    """The run's journal, checked to be of its configuration, and its records to be as `layouts` says."""
+    return Journal(run.journal, config.digest, layouts)

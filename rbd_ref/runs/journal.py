@@ -52,6 +52,23 @@ class Record(NamedTuple):
         return losses
 
 
+class Layout(NamedTuple):
+    """What a record has to be like: a row for each worker, and columns; None where there is one at least, the loss."""
+
+    rows: int
+    columns: int | None = None
+
+    def misfit(self, rows: int, columns: int) -> str:
+        """What is wrong with a record of this size, if anything."""
+        if rows == self.rows and (columns == self.columns or (self.columns is None and columns > 0)):
+            return ""
+        wanted = "1 or more" if self.columns is None else self.columns
+        return f"it has {rows} rows of {columns} numbers where {self.rows} of {wanted} were sent"
+
+
+Layouts = Callable[[int], Layout]  # that of step t
+
+
 def encode(t: int, rows: Float32Array) -> bytes:
     """A record as it stands in the file."""
     fields = struct.pack("<4sQII", b"STEP", t, *rows.shape)
@@ -67,10 +84,11 @@ def _damaged(path: Path, t: int, offset: int, what: str) -> RunError:
 
 
 class Journal:
-    """Reads a journal's records, one after the other."""
+    """Reads a journal's records, one after the other; with `layouts`, only such as these, of finite numbers."""
 
-    def __init__(self, path: Path, digest: str | None = None) -> None:
+    def __init__(self, path: Path, digest: str | None = None, layouts: Layouts | None = None) -> None:
         self.path, self.end, self.steps = path, START, 0
+        self.layouts = layouts
         with reading(path):
             self.size = path.stat().st_size
             with path.open("rb") as file:
@@ -101,6 +119,8 @@ class Journal:
         kind, step, rows, columns, crc = HEAD.unpack(head)
         if kind != b"STEP" or crc != zlib.crc32(head[: -CRC.size]) or step != t:
             raise _damaged(self.path, t, offset, "its head is not that of the step")
+        if self.layouts is not None and (misfit := self.layouts(t).misfit(rows, columns)):
+            raise _damaged(self.path, t, offset, misfit)
         length = 4 * rows * columns
         end = offset + HEAD.size + length + CRC.size
         if end > self.size:
@@ -111,6 +131,8 @@ class Journal:
                 return None
             raise _damaged(self.path, t, offset, "its numbers have another checksum")
         numbers = np.frombuffer(body, dtype="<f4", count=rows * columns).reshape(rows, columns)
+        if self.layouts is not None and not np.isfinite(numbers).all():
+            raise _damaged(self.path, t, offset, "some of its numbers are not finite")
         return Record(t, numbers.astype(np.float32, copy=False), end)
 
 

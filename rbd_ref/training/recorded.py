@@ -18,6 +18,7 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import Layout
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.problem import Problem
@@ -66,7 +67,8 @@ class RecordedRun:
     @cached_property
     def history(self) -> History:
         """Losses from the journal, figures from the metrics."""
-        journal = folders.journal_of(self.run, self.config)
+        layout = Layout(self.config.workers)  # all that is known without the problem
+        journal = folders.journal_of(self.run, self.config, lambda t: layout)
         losses = [float(record.losses.mean()) for record in journal.records()]
         return History(losses, folders.evaluations(self.run))
 
@@ -98,7 +100,7 @@ class RecordedRun:
 
     def _from(self, replica: Replica[State]) -> Iterator[Replica[State]]:
         """The replica, and those after each later step that the journal holds."""
-        journal = folders.journal_of(self.run, self.config)
+        journal = folders.journal_of(self.run, self.config, self.experiment.layout)
         yield replica
         yield from repeat(self.experiment, replica, journal.records())
         for text in torn_record(self.run, journal):
@@ -117,7 +119,17 @@ class RecordedRun:
                 f"{self.run.folder} has checkpoints at steps {sorted(hashes)}, expected none after step {replica.t}, "
                 "where its journal ends: restore journal.rbd"
             )
+        self._check_count(replica.t)
         return f"{self.run.folder}: {replica.t} steps repeated, all {compared} hashes agree"
+
+    def _check_count(self, steps: int) -> None:
+        """Refuse steps after the end of a run; one that was prolonged has more steps in its configuration."""
+        result = self.result
+        if result and steps > max(result["step"], self.experiment.steps):
+            raise RunError(
+                f"{self.run.journal} has records of {steps} steps, expected {result['step']}, after which the run has "
+                "ended by its result.json: restore the file"
+            )
 
     def _hashes(self) -> dict[int, set[str]]:
         """The sha256 of theta that the run holds, by step: in its metrics, at its end, and of its checkpoints."""

@@ -49,7 +49,7 @@ def newest(experiment: Experiment, run: Run, steps: int) -> tuple[Replica[State]
 
 def resume(experiment: Experiment, run: Run) -> Resumed:
     """The replica after the last whole record of a run."""
-    journal = folders.journal_of(run, experiment.config)
+    journal = folders.journal_of(run, experiment.config, experiment.layout)
     losses = [float(record.losses.mean()) for record in journal.records()]
     warnings = torn_record(run, journal)
     last, wrong = newest(experiment, run, journal.steps)
