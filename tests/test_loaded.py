@@ -302,3 +302,136 @@ def test_records_of_a_run_that_is_prolonged(made: dict[str, Run], tmp_path: Path
     run.checkpoints[-1].unlink()
     runs.cut_metrics(run, 9)
     assert status([run.folder, "--verify"], replay.main) == 0
+
+
+# All that a run says of itself.
+
+
+def false(capsys: pytest.CaptureFixture[str], run: Run, *words: str) -> None:
+    """--verify refuses the run."""
+    refused(capsys, [run.folder, "--verify"], *words, command=replay.main)
+
+
+def nudged(values: np.ndarray) -> np.ndarray:
+    """The same but for the last bit of one number."""
+    found = values.copy()
+    found.reshape(-1).view(np.uint32)[-1] ^= 1
+    return found
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("way", "name"), [("rbd", "velocity"), *(("fpd", name) for name in ("origin", "c", "m", "v"))])
+def test_another_bit_of_a_state(
+    way: str, name: str, place: int, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what no hash covers."""
+    run = copied(made[way], tmp_path / "run")
+    path = run.checkpoints[place]
+    rewrite(path, **{name: nudged(parts_of(path)[1][name])})
+    false(capsys, run, f"{path} does not agree with the journal: its {name} is another")
+
+
+def test_the_sign_of_a_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal numbers are not enough."""
+    run = trained(tmp_path / "run", *QUICK, "--method", "fpd")
+    path = run.checkpoints[0]
+    v = parts_of(path)[1]["v"]
+    assert not v.any()
+    rewrite(path, v=-v)
+    false(capsys, run, f"{path} does not agree with the journal: its v is another")
+
+
+def garbage(path: Path, kind: str) -> None:
+    """Something else in final.npz."""
+    info, arrays = parts_of(path)
+    theta = arrays["theta"]
+    if kind == "another theta":
+        rewrite(path, theta=nudged(theta))
+    elif kind == "another hash":
+        np.savez(path, info=np.array(json.dumps({**info, "sha256": "00" * 32})), theta=theta)
+    elif kind == "one theta":
+        rewrite(path, theta=theta[:1])
+    elif kind == "more":
+        rewrite(path, more=theta)
+    elif kind == "a list":
+        np.savez(path, info=np.array("[]"), theta=theta)
+    else:
+        path.write_bytes({"nothing": b"", "a page": b"<html>" * 99, "cut": path.read_bytes()[:-9]}[kind])
+
+
+@pytest.mark.parametrize(
+    "kind", ["another theta", "another hash", "one theta", "more", "a list", "nothing", "a page", "cut"]
+)
+def test_garbage_in_the_final_file(
+    kind: str, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.folder / "final.npz"
+    garbage(path, kind)
+    false(capsys, run, f"{path} ", "restore or remove it")
+
+
+def test_the_final_theta_of_another_step(
+    made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the run, but not of its end."""
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.folder / "final.npz"
+    rewrite(path, theta=parts_of(run.checkpoints[0])[1]["theta"])
+    false(capsys, run, f"{path} has a theta with sha256 ", f"expected that of the run's end, {sha(run)}")
+
+
+def test_a_run_killed_between_its_last_files(made: dict[str, Run], tmp_path: Path) -> None:
+    """final.npz comes first: then there is no result yet, or that of the end before."""
+    run = copied(made["rbd"], tmp_path / "run")
+    before = (run.folder / "result.json").read_bytes()
+    trained(run.folder, "--resume", "--epochs", "3")
+    (run.folder / "result.json").write_bytes(before)
+    assert status([run.folder, "--verify"], replay.main) == 0
+    (run.folder / "result.json").unlink()
+    assert status([run.folder, "--verify"], replay.main) == 0
+    (run.folder / "final.npz").unlink()
+    assert status([run.folder, "--verify"], replay.main) == 0
+
+
+@pytest.mark.parametrize("change", [{"step": "6"}, {"step": -1}, {"step": True}, {"sha256": 3}, {"sha256": []}])
+def test_a_result_of_another_kind(
+    change: dict[str, Any], made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    false(capsys, run, f"{path} has step ", "expected a number and a text")
+
+
+def test_the_step_of_the_result(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.folder / "result.json"
+    for step in (3, 5):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "step": step}))
+        false(capsys, run, f"does not agree with its journal at step {step}: ")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "step": 7}))
+    false(capsys, run, "at steps [7], expected none after step 6")
+
+
+@pytest.mark.parametrize("change", [{"sha256": None}, {"sha256": []}])
+def test_a_line_of_metrics_of_another_kind(
+    change: dict[str, Any], made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    line = {"kind": "checkpoint", "step": 3, "seconds": 1.0, "sha256": "00" * 32, **change}
+    run.metrics.write_text(json.dumps(line) + "\n" + run.metrics.read_text())
+    false(capsys, run, f"{run.metrics} has step ", "expected a number and a text")
+
+
+@pytest.mark.parametrize("change", [{"step": "3"}, {"step": []}, {"step": -1}, {"seconds": "1"}, {"seconds": None}])
+def test_a_line_of_metrics_without_numbers(
+    change: dict[str, Any], made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither verified nor continued with, before which there was a traceback."""
+    run = copied(made["rbd"], tmp_path / "run")
+    line = {"kind": "step", "step": 3, "seconds": 1.0, **change}
+    run.metrics.write_text(json.dumps(line) + "\n" + run.metrics.read_text())
+    words = f"{run.metrics}, line 1, has {next(iter(change))} "
+    false(capsys, run, words)
+    refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], words)

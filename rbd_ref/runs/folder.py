@@ -190,6 +190,24 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
     return state
 
 
+def load_final(run: Run, D: int) -> str | None:
+    """The sha256 of the theta of D elements in final.npz, which has to be the one written beside it; None without."""
+    path = run.folder / "final.npz"
+    with reading(path):
+        if not path.exists():
+            return None
+    try:
+        info, arrays = read_arrays(path, {"theta": (D,)})
+        found = sha256(arrays["theta"])
+        if info["sha256"] != found:
+            raise ValueError(f"theta has sha256 {found}, expected {info['sha256']!r}, as beside it")
+    except Exception as error:  # as of a checkpoint
+        raise RunError(
+            f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"
+        ) from error
+    return found
+
+
 def shapes(state: State) -> dict[str, tuple[int, ...]]:
     """Of the arrays in a state, by name."""
     return {name: value.shape for name, value in state._asdict().items() if not isinstance(value, int)}
@@ -251,7 +269,14 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         content = path.read_bytes() if path.is_file() else b""
     whole = content.split(b"\n")[:-1]  # what follows the last end of a line is nothing, or torn
     for number, line in enumerate(whole, 1):
-        yield _values(line, f"{path}, line {number},", needed), f"{line.decode()}\n"
+        where = f"{path}, line {number},"
+        values = _values(line, where, needed)
+        for name, kinds in (("step", int), ("seconds", int | float)):
+            if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
+                raise RunError(
+                    f"{where} has {name} {values[name]!r}, expected a number from 0 up: restore or remove it"
+                )
+        yield values, f"{line.decode()}\n"
 
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:

@@ -23,6 +23,7 @@ from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.problem import Problem
 from rbd_ref.training.resume import newest, repeat, torn_record
+from rbd_ref.training.verification import Verification
 
 Warn = Callable[[str], object]
 
@@ -107,48 +108,9 @@ class RecordedRun:
             self.warn(text)
 
     def verify(self) -> str:
-        """Repeat the whole run from theta0; every checkpoint's file and every hash written down has to agree."""
-        hashes = self._hashes()
-        compared = 0
+        """Repeat the whole run from theta0; all that the run's files say of any step has to agree to the bit."""
+        verification = Verification(self.run, self.experiment)
         for replica in self._from(self.experiment.start()):
-            expected = hashes.pop(replica.t, set())
-            self._compare(replica, expected)
-            compared += len(expected)
-        if hashes:
-            raise RunError(
-                f"{self.run.folder} has checkpoints at steps {sorted(hashes)}, expected none after step {replica.t}, "
-                "where its journal ends: restore journal.rbd"
-            )
-        self._check_count(replica.t)
-        return f"{self.run.folder}: {replica.t} steps repeated, all {compared} hashes agree"
-
-    def _check_count(self, steps: int) -> None:
-        """Refuse steps after the end of a run; one that was prolonged has more steps in its configuration."""
-        result = self.result
-        if result and steps > max(result["step"], self.experiment.steps):
-            raise RunError(
-                f"{self.run.journal} has records of {steps} steps, expected {result['step']}, after which the run has "
-                "ended by its result.json: restore the file"
-            )
-
-    def _hashes(self) -> dict[int, set[str]]:
-        """The sha256 of theta that the run holds, by step: in its metrics, at its end, and of its checkpoints."""
-        hashes: dict[int, set[str]] = {}
-        for values in self.run.records("checkpoint"):
-            hashes.setdefault(values["step"], set()).add(values["sha256"])
-        if result := self.result:
-            hashes.setdefault(result["step"], set()).add(result["sha256"])
-        for path in self.run.checkpoints:
-            state = folders.load_checkpoint(path, self.config.digest, self.experiment.blank)
-            hashes.setdefault(state.t, set()).add(folders.sha256(state.theta))
-        return hashes
-
-    def _compare(self, replica: Replica[State], expected: set[str]) -> None:
-        """Refuse a hash that is not that of the repeated weights."""
-        found = folders.sha256(replica.theta) if expected else ""
-        if expected - {found}:
-            raise RunError(
-                f"{self.run.folder} does not agree with its journal at step {replica.t}: theta has sha256 "
-                f"{', '.join(sorted(expected))} in the run and {found} when repeated: "
-                "one of its files was changed, or the run was made by another version"
-            )
+            verification.compare(replica)
+        verification.finish(replica)
+        return f"{self.run.folder}: {replica.t} steps repeated, all {verification.compared} hashes agree"
