@@ -435,3 +435,21 @@ def test_a_line_of_metrics_without_numbers(
     words = f"{run.metrics}, line 1, has {next(iter(change))} "
     false(capsys, run, words)
     refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], words)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 40, 60])
+def test_pages_of_the_journal_that_were_never_written(
+    lost: int, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A power cut leaves zeros at the end: said, cut off, and the run ends with the same weights."""
+    run = unfinished(copied(made["rbd"], tmp_path / "run"))
+    run.checkpoints[-1].unlink()
+    whole = run.journal.read_bytes()
+    run.journal.write_bytes(whole[: len(whole) - lost] + bytes(lost + 4096))
+    capsys.readouterr()
+    assert status(["--resume", "--out", run.folder]) == 0
+    steps = 6 - -(-lost // 44)
+    size = len(whole) + 4096 - START - 44 * steps
+    assert f"{run.journal} ends with a torn record of {size} bytes after step {steps}, " in capsys.readouterr().err
+    assert run.journal.read_bytes() == whole
+    assert sha(run) == sha(made["rbd"])
