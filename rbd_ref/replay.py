@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("run", metavar="RUN", help="the run's folder, as given to rbd_ref.train --out")
     what = result.add_mutually_exclusive_group(required=True)
     what.add_argument("--step", type=int, metavar="N", help="rebuild theta after N steps (0: as it was at the start)")
-    what.add_argument("--verify", action="store_true", help="repeat the run and compare with all its checkpoints")
+    what.add_argument("--verify", action="store_true", help="repeat the run and compare with all its files")
     result.add_argument("-o", "--output", metavar="FILE", help="where theta goes, as .npz")
     result.add_argument("--data-dir", metavar="DIR", help="folder of the data, where SGD's gradients are needed")
     result.add_argument("--backend", metavar="NAME", help="use this backend instead of the one that the run names")

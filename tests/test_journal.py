@@ -121,6 +121,32 @@ def test_every_place_to_cut_it(path: Path) -> None:
         assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("more", [0, 1, 24, 4096])
+def test_every_place_from_which_a_page_was_never_written(path: Path, more: int) -> None:
+    """The file has its length, or more, and zeros from there on: the records before survive, the rest is torn."""
+    whole = path.read_bytes()
+    for cut in range(START, len(whole) + 1):
+        path.write_bytes(whole[:cut] + bytes(len(whole) - cut + more))
+        found, said = read(path)
+        assert said == ""
+        count = len(found)
+        assert count >= sum(bound <= cut for bound in BOUNDS) - 1
+        assert BOUNDS[count] <= cut + (whole[cut : BOUNDS[count]].count(0))  # zeros that had been zeros all along
+        assert same(found, [some(t) for t in range(count)])
+        assert torn(path) == len(whole) + more - BOUNDS[count]
+
+
+def test_zeros_with_something_after_them_are_damage(path: Path) -> None:
+    """Only what is at the end can never have been written."""
+    whole = path.read_bytes()
+    for first, last in ((BOUNDS[1], BOUNDS[2]), (BOUNDS[2] + 5, BOUNDS[3]), (BOUNDS[1] + HEAD.size, BOUNDS[4] - 1)):
+        path.write_bytes(whole[:first] + bytes(last - first) + whole[last:])
+        t = sum(bound <= first for bound in BOUNDS) - 1
+        assert f"is damaged at step {t}, offset {BOUNDS[t]}: " in read(path)[1]
+    path.write_bytes(whole + bytes(4096) + b"x")
+    assert f"is damaged at step 4, offset {BOUNDS[4]}: " in read(path)[1]
+
+
 def test_every_place_to_cut_its_beginning(path: Path) -> None:
     whole = path.read_bytes()
     for cut in range(START):

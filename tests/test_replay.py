@@ -188,6 +188,7 @@ def test_verify_leaves_a_torn_record_out(run: Run, capsys: pytest.CaptureFixture
     size = record_size(run)
     os.truncate(run.journal, at(run, 6) - 3)
     (run.folder / "result.json").unlink()
+    (run.folder / "final.npz").unlink()
     run.checkpoints[-1].unlink()
     runs.cut_metrics(run, 5)
     assert status([run.folder, "--verify"], replay.main) == 0

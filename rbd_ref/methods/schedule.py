@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from rbd_ref._types import Float32Array
+import numpy as np
+
+from rbd_ref._types import F32, Float32Array
 from rbd_ref.methods.base import Method, Replica, S_co, State
 
 
@@ -51,6 +53,11 @@ class Schedule:
     def resume(self, state: State) -> Replica[State]:
         """From a kept state on, which the method of its last step made."""
         return self.at(max(state.t - 1, 0)).resume(state)
+
+    def blank(self, D: int, t: int) -> State:
+        """A state of the form of those after t steps: its arrays have their shapes, what it was started with stays."""
+        phase = self.at(max(t - 1, 0))
+        return phase.start(np.zeros(D, dtype=F32), phase.first).state
 
     def enter_phase(self, replica: Replica[State]) -> Replica[State]:
         """The replica as the method of its next step takes it: where that is a new one, it starts from the weights."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -30,15 +30,17 @@ from rbd_ref.methods.base import State
 from rbd_ref.methods.fpd import FixedProjectionState
 from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
+from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, disk, reading, write_whole
-from rbd_ref.runs.journal import START, Journal
+from rbd_ref.runs.journal import START, Journal, Layouts
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
     "DescentState": DescentState,
     "FixedProjectionState": FixedProjectionState,
 }
 Snapshot = DescentState | FixedProjectionState
+Template = Callable[[int], State]  # a state of the form that one after t steps has
 
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
 RESULT_KEYS = ("step", "sha256")  # of result.json, as far as they are read again
@@ -103,6 +105,8 @@ class Run:
         with reading(path):
             if not path.is_file():
                 return None
+            if (size := path.stat().st_size) > MOST_TEXT:
+                raise RunError(f"{path} has {size} bytes, expected {MOST_TEXT} at most: restore or remove it")
             content = path.read_bytes()
         return _values(content, str(path), needed)
 
@@ -149,9 +153,14 @@ def save_arrays(path: Path, info: dict[str, Any], flag: str = "--out", **arrays:
     write_whole(path, lambda out: savez(out, info=np.array(json.dumps(info)), **arrays), flag)
 
 
+def checkpoint_name(t: int) -> str:
+    """Of the file after t steps."""
+    return f"step-{t:08d}.npz"
+
+
 def checkpoint_path(run: Run, t: int) -> Path:
     """The file of the checkpoint after t steps."""
-    return run.folder / "checkpoints" / f"step-{t:08d}.npz"
+    return run.folder / "checkpoints" / checkpoint_name(t)
 
 
 def begun(run: Run) -> bool:
@@ -170,14 +179,23 @@ def save_checkpoint(run: Run, state: State, digest: str) -> str:
     return found
 
 
-def load_checkpoint(path: Path, digest: str) -> Snapshot:
-    """The state in a file, if it is whole and of this configuration."""
+def step_of(path: Path) -> int:
+    """The number of steps in the name of a checkpoint's file."""
+    number = path.stem.removeprefix("step-")
+    if not (number.isascii() and number.isdigit()) or path.name != checkpoint_name(int(number)):
+        raise RunError(f"{path} is no checkpoint's name, expected one such as {checkpoint_name(37)}: remove it")
+    return int(number)
+
+
+def load_checkpoint(path: Path, digest: str, template: Template | None = None) -> Snapshot:
+    """The state in a file, if it is whole, of this configuration and of the same form as the template's."""
+    t = step_of(path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            info = json.loads(str(file["info"]))
-            kind: Any = STATES[info["state"]]
-            state: Snapshot = kind(**{name: info[name] if name in info else file[name] for name in kind._fields})
-            known = info["digest"], info["sha256"]
+        expected = template(t) if template else None
+        info, arrays = read_arrays(path, shapes(expected) if expected else None)
+        state = _assembled(_kind(info, expected), info, arrays)
+        _check_state(state, t, expected)
+        known = info["digest"], info["sha256"]
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
         raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
     if known != (digest, sha256(state.theta)):
@@ -185,11 +203,71 @@ def load_checkpoint(path: Path, digest: str) -> Snapshot:
     return state
 
 
+def load_final(run: Run, D: int) -> str | None:
+    """The sha256 of the theta of D elements in final.npz, which has to be the one written beside it; None without."""
+    path = run.folder / "final.npz"
+    with reading(path):
+        if not path.exists():
+            return None
+    try:
+        info, arrays = read_arrays(path, {"theta": (D,)})
+        found = sha256(arrays["theta"])
+        if info["sha256"] != found:
+            raise ValueError(f"theta has sha256 {found}, expected {info['sha256']!r}, as beside it")
+    except Exception as error:  # as of a checkpoint
+        raise RunError(
+            f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"
+        ) from error
+    return found
+
+
+def shapes(state: State) -> dict[str, tuple[int, ...]]:
+    """Of the arrays in a state, by name."""
+    return {name: value.shape for name, value in state._asdict().items() if not isinstance(value, int)}
+
+
+def _kind(info: dict[str, Any], expected: State | None) -> Any:
+    """The class of the state that the file says to hold."""
+    kind = STATES[info["state"]]
+    if expected is not None and kind is not type(expected):
+        raise ValueError(f"it holds a {kind.__name__}, expected a {type(expected).__name__}")
+    return kind
+
+
+def _assembled(kind: Any, info: dict[str, Any], arrays: dict[str, Float32Array]) -> Snapshot:
+    """A state of this kind from its arrays and its counts."""
+    hints = get_type_hints(kind)
+    counts = {name: info[name] for name in kind._fields if hints[name] is int}
+    for name, value in counts.items():
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name} is {value!r}, expected a number of steps")
+    state: Snapshot = kind(**counts, **{name: arrays[name] for name in kind._fields if name not in counts})
+    return state
+
+
+def _check_state(state: Snapshot, t: int, expected: State | None) -> None:
+    """Refuse a state after another number of steps, or with numbers that no training leaves."""
+    if state.t != t:
+        raise ValueError(f"it is the state after step {state.t}, expected that after step {t}, as its name says")
+    for name, value in expected._asdict().items() if expected else ():
+        found = getattr(state, name)
+        if isinstance(value, int):
+            if name != "t" and found != value:
+                raise ValueError(f"{name} is {found}, expected {value}")
+        elif not _sound(name, found):
+            raise ValueError(f"{name} has an element that is not finite, expected finite numbers")
+
+
+def _sound(name: str, values: Float32Array) -> bool:
+    """Whether all are numbers; finite ones, but for Adam's squares, which may overflow while the weights stay."""
+    return not np.isnan(values).any() if name == "v" else bool(np.isfinite(values).all())
+
+
 def _values(content: bytes, where: str, needed: Sequence[str]) -> dict[str, Any]:
     """The JSON object in the content, which must have all keys that are needed."""
     try:
-        values = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
+        values = parse_json(content.decode())
+    except ValueError as error:
         raise RunError(f"{where} is no JSON ({error}), expected it as it was written: restore or remove it") from error
     if not isinstance(values, dict):
         raise RunError(f"{where} is no JSON object, expected it as it was written: restore or remove it")
@@ -204,7 +282,14 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         content = path.read_bytes() if path.is_file() else b""
     whole = content.split(b"\n")[:-1]  # what follows the last end of a line is nothing, or torn
     for number, line in enumerate(whole, 1):
-        yield _values(line, f"{path}, line {number},", needed), f"{line.decode()}\n"
+        where = f"{path}, line {number},"
+        values = _values(line, where, needed)
+        for name, kinds in (("step", int), ("seconds", int | float)):
+            if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
+                raise RunError(
+                    f"{where} has {name} {values[name]!r}, expected a number from 0 up: restore or remove it"
+                )
+        yield values, f"{line.decode()}\n"
 
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:
@@ -222,12 +307,12 @@ def cut_metrics(run: Run, t: int) -> None:
     write_text(run.metrics, "".join(kept))
 
 
-def newest(run: Run, digest: str, steps: int) -> tuple[Snapshot | None, list[str]]:
+def newest(run: Run, digest: str, steps: int, template: Template | None = None) -> tuple[Snapshot | None, list[str]]:
     """The last whole checkpoint of `steps` steps at most, if there is one, and what was wrong with those after it."""
     wrong = []
     for path in reversed(run.checkpoints):
         try:
-            state = load_checkpoint(path, digest)
+            state = load_checkpoint(path, digest, template)
         except RunError as error:
             wrong.append(str(error))
             continue
@@ -236,6 +321,6 @@ def newest(run: Run, digest: str, steps: int) -> tuple[Snapshot | None, list[str
     return None, wrong
 
 
-def journal_of(run: Run, config: Config) -> Journal:
-    """The run's journal, checked to be of its configuration."""
-    return Journal(run.journal, config.digest)
+def journal_of(run: Run, config: Config, layouts: Layouts | None = None) -> Journal:
+    """The run's journal, checked to be of its configuration, and its records to be as `layouts` says."""
+    return Journal(run.journal, config.digest, layouts)

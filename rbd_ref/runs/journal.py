@@ -8,8 +8,9 @@ theta at any step is theta0, or a checkpoint, and the records after it. Integers
 
 `digest` is that of the configuration; record t = 0, 1, ... holds step t, a row for each worker, its loss last.
 A process that is killed leaves the beginning of a record at most, at the end, and a machine without power a last
-record with some of its numbers missing: such a last one is torn, it is cut off and said. Everything else that is not
-as it was written is named by its step and place, and nothing is changed.
+record with some of its numbers missing, or zeros from somewhere in it to the end of the file, where pages were never
+written: such an end is torn, it is cut off and said. Everything else that is not as it was written is named by its
+step and place, and nothing is changed.
 Tests: tests/test_journal.py.
 """
 
@@ -31,6 +32,7 @@ MAGIC = b"RBDJRNL1"
 START = len(MAGIC) + 32
 HEAD = struct.Struct("<4sQIII")
 CRC = struct.Struct("<I")
+CHUNK = 1 << 20  # bytes that are looked through at once
 
 
 class Record(NamedTuple):
@@ -52,6 +54,23 @@ class Record(NamedTuple):
         return losses
 
 
+class Layout(NamedTuple):
+    """What a record has to be like: a row for each worker, and columns; None where there is one at least, the loss."""
+
+    rows: int
+    columns: int | None = None
+
+    def misfit(self, rows: int, columns: int) -> str:
+        """What is wrong with a record of this size, if anything."""
+        if rows == self.rows and (columns == self.columns or (self.columns is None and columns > 0)):
+            return ""
+        wanted = "1 or more" if self.columns is None else self.columns
+        return f"it has {rows} rows of {columns} numbers where {self.rows} of {wanted} were sent"
+
+
+Layouts = Callable[[int], Layout]  # that of step t
+
+
 def encode(t: int, rows: Float32Array) -> bytes:
     """A record as it stands in the file."""
     fields = struct.pack("<4sQII", b"STEP", t, *rows.shape)
@@ -67,10 +86,11 @@ def _damaged(path: Path, t: int, offset: int, what: str) -> RunError:
 
 
 class Journal:
-    """Reads a journal's records, one after the other."""
+    """Reads a journal's records, one after the other; with `layouts`, only such as these, of finite numbers."""
 
-    def __init__(self, path: Path, digest: str | None = None) -> None:
+    def __init__(self, path: Path, digest: str | None = None, layouts: Layouts | None = None) -> None:
         self.path, self.end, self.steps = path, START, 0
+        self.layouts = layouts
         with reading(path):
             self.size = path.stat().st_size
             with path.open("rb") as file:
@@ -94,23 +114,35 @@ class Journal:
         """Bytes after the last whole record, once all were read."""
         return self.size - self.end
 
+    def _only_zeros(self, offset: int) -> bool:
+        """Whether nothing but zeros, or nothing at all, follows there."""
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return not any(chunk.strip(b"\0") for chunk in iter(lambda: file.read(CHUNK), b""))
+
     def _next(self, read: Callable[[int], bytes], offset: int, t: int) -> Record | None:
         head = read(HEAD.size)
         if len(head) < HEAD.size:
             return None
         kind, step, rows, columns, crc = HEAD.unpack(head)
         if kind != b"STEP" or crc != zlib.crc32(head[: -CRC.size]) or step != t:
+            if head.endswith(b"\0") and self._only_zeros(offset + HEAD.size):
+                return None
             raise _damaged(self.path, t, offset, "its head is not that of the step")
+        if self.layouts is not None and (misfit := self.layouts(t).misfit(rows, columns)):
+            raise _damaged(self.path, t, offset, misfit)
         length = 4 * rows * columns
         end = offset + HEAD.size + length + CRC.size
         if end > self.size:
             return None
         body = read(length + CRC.size)
         if CRC.unpack(body[length:])[0] != zlib.crc32(body[:length]):
-            if end == self.size:
+            if end == self.size or self._only_zeros(end):
                 return None
             raise _damaged(self.path, t, offset, "its numbers have another checksum")
         numbers = np.frombuffer(body, dtype="<f4", count=rows * columns).reshape(rows, columns)
+        if self.layouts is not None and not np.isfinite(numbers).all():
+            raise _damaged(self.path, t, offset, "some of its numbers are not finite")
         return Record(t, numbers.astype(np.float32, copy=False), end)
 
 

@@ -20,7 +20,7 @@ from rbd_ref.methods.schedule import Schedule
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.journal import Record
+from rbd_ref.runs.journal import Layout, Record
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 
 
@@ -70,6 +70,15 @@ class Experiment:
     def start(self) -> Replica[State]:
         """The replica before the first step."""
         return self.schedule.start(self.problem.initial(self.config.seed))
+
+    def blank(self, t: int) -> State:
+        """A state of the form that those after t steps have, for checkpoints to be compared with."""
+        return self.schedule.blank(self.plan.D, t)
+
+    def layout(self, t: int) -> Layout:
+        """What the record of step t is like: what each worker sent, where that is kept, and its loss."""
+        method = self.schedule.at(t).method
+        return Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""

@@ -18,10 +18,12 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import Layout
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.problem import Problem
 from rbd_ref.training.resume import newest, repeat, torn_record
+from rbd_ref.training.verification import Verification
 
 Warn = Callable[[str], object]
 
@@ -66,7 +68,8 @@ class RecordedRun:
     @cached_property
     def history(self) -> History:
         """Losses from the journal, figures from the metrics."""
-        journal = folders.journal_of(self.run, self.config)
+        layout = Layout(self.config.workers)  # all that is known without the problem
+        journal = folders.journal_of(self.run, self.config, lambda t: layout)
         losses = [float(record.losses.mean()) for record in journal.records()]
         return History(losses, folders.evaluations(self.run))
 
@@ -98,45 +101,16 @@ class RecordedRun:
 
     def _from(self, replica: Replica[State]) -> Iterator[Replica[State]]:
         """The replica, and those after each later step that the journal holds."""
-        journal = folders.journal_of(self.run, self.config)
+        journal = folders.journal_of(self.run, self.config, self.experiment.layout)
         yield replica
         yield from repeat(self.experiment, replica, journal.records())
         for text in torn_record(self.run, journal):
             self.warn(text)
 
     def verify(self) -> str:
-        """Repeat the whole run from theta0; every checkpoint's file and every hash written down has to agree."""
-        hashes = self._hashes()
-        compared = 0
+        """Repeat the whole run from theta0; all that the run's files say of any step has to agree to the bit."""
+        verification = Verification(self.run, self.experiment)
         for replica in self._from(self.experiment.start()):
-            expected = hashes.pop(replica.t, set())
-            self._compare(replica, expected)
-            compared += len(expected)
-        if hashes:
-            raise RunError(
-                f"{self.run.folder} has checkpoints at steps {sorted(hashes)}, expected none after step {replica.t}, "
-                "where its journal ends: restore journal.rbd"
-            )
-        return f"{self.run.folder}: {replica.t} steps repeated, all {compared} hashes agree"
-
-    def _hashes(self) -> dict[int, set[str]]:
-        """The sha256 of theta that the run holds, by step: in its metrics, at its end, and of its checkpoints."""
-        hashes: dict[int, set[str]] = {}
-        for values in self.run.records("checkpoint"):
-            hashes.setdefault(values["step"], set()).add(values["sha256"])
-        if result := self.result:
-            hashes.setdefault(result["step"], set()).add(result["sha256"])
-        for path in self.run.checkpoints:
-            state = folders.load_checkpoint(path, self.config.digest)
-            hashes.setdefault(state.t, set()).add(folders.sha256(state.theta))
-        return hashes
-
-    def _compare(self, replica: Replica[State], expected: set[str]) -> None:
-        """Refuse a hash that is not that of the repeated weights."""
-        found = folders.sha256(replica.theta) if expected else ""
-        if expected - {found}:
-            raise RunError(
-                f"{self.run.folder} does not agree with its journal at step {replica.t}: theta has sha256 "
-                f"{', '.join(sorted(expected))} in the run and {found} when repeated: "
-                "one of its files was changed, or the run was made by another version"
-            )
+            verification.compare(replica)
+        verification.finish(replica)
+        return f"{self.run.folder}: {replica.t} steps repeated, all {verification.compared} hashes agree"

@@ -43,13 +43,13 @@ def repeat(experiment: Experiment, replica: Replica[State], records: Iterator[Re
 
 def newest(experiment: Experiment, run: Run, steps: int) -> tuple[Replica[State], list[str]]:
     """The replica of the last whole checkpoint of at most `steps` steps, or else that of theta0; and warnings."""
-    state, warnings = folders.newest(run, experiment.config.digest, steps)
+    state, warnings = folders.newest(run, experiment.config.digest, steps, experiment.blank)
     return (experiment.start() if state is None else experiment.schedule.resume(state)), warnings
 
 
 def resume(experiment: Experiment, run: Run) -> Resumed:
     """The replica after the last whole record of a run."""
-    journal = folders.journal_of(run, experiment.config)
+    journal = folders.journal_of(run, experiment.config, experiment.layout)
     losses = [float(record.losses.mean()) for record in journal.records()]
     warnings = torn_record(run, journal)
     last, wrong = newest(experiment, run, journal.steps)
