@@ -14,6 +14,7 @@ import struct
 import tarfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,147 @@ def test_broken_archives(tmp_path: Path) -> None:
     del contents["data_batch_3.bin"]
     write(tmp_path, {name: archive(contents, "x")})
     refused(lambda: load("cifar-10", tmp_path), f"{tmp_path / name} lacks data_batch_3.bin, expected all of")
+
+
+# Files that state or hold more than their format can.
+
+
+MEGA = 1 << 20
+
+
+def peak_of(call: Callable[[], object]) -> int:
+    """The most bytes that Python and NumPy held at once during a call, beside what there was before."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def cheaply_refused(call: Callable[[], object], *words: str) -> None:
+    """A sentence with these words, for less than four megabytes."""
+    assert peak_of(lambda: refused(call, "expected", *words)) < 4 * MEGA
+
+
+def bounded(pickled: bytes) -> Callable[[], object]:
+    return lambda: formats.decode_python("a batch", pickled, TEST)
+
+
+TWICE = b"q\x00" + b"h\x00\x86q\x00" * 40  # a pair of a pair of ... of the same thing: 2^40 in all
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x80\x02}r\xff\xff\xff\x03.", ["no array of bytes"]),  # the memo's place 2^26
+        (b"\x80\x02}p99999999\n.", ["no array of bytes"]),
+        (b"\x80\x02" + b"]" * 100_000, ["is refused (it has more than 1016 opcodes)"]),
+        (b"\x80\x02" + b"(" * 100_000, ["is refused (it has more than 1016 opcodes)"]),
+        (b"\x80\x02cnumpy\nndarray\n" + b"a" * 2000, ["is refused"]),
+        (b"\x80\x04B" + struct.pack("<I", 2**31) + b".", ["is refused (expected 2147483648 bytes"]),
+        (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b".", ["is refused (expected 1099511627776 bytes"]),
+        (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", ["is refused (expected 1099511627776 bytes"]),
+        (b"\x80\x02\x8b" + struct.pack("<I", 2**30) + b".", ["is refused"]),
+        (b"\x80\x02}\x8b" + struct.pack("<I", 4) + b"long.", ["is refused (it has the opcode LONG4 at byte 3)"]),
+        (b"\x80\x04\x95" + struct.pack("<Q", 2**60) + b"}.", ["no array of bytes"]),
+        (b"\x80\x02}(K\x01" + TWICE + b"K\x01u.", ["is refused (it has entries of a dictionary that are not"]),
+        (b"\x80\x02}" + b"K\x012" * 9 + b".", ["is refused (it has the opcode DUP"]),
+        (b"\x80\x02S" + b"x" * 100_000 + b"\n.", ["is refused (no string quotes around"]),
+        (b"\x80\x02c" + b"x" * 100_000 + b"\nx\n.", ["is refused (it asks for xxx"]),
+        (python_batch(array_pickle(ROWS), b"](" + b"K\x01" + TWICE + b"K\x01e"), ["has the label a tuple"]),
+        (
+            python_batch(array_pickle(ROWS).replace(b"M\x02\x00M\x00\x0c", b"K\x01" + TWICE + b"N"), TWO),
+            ["no array of"],
+        ),
+    ],
+)
+def test_python_batches_take_no_more_than_they_have(content: bytes, words: list[str]) -> None:
+    """However few bytes ask for however much; and no sentence is as long as a file."""
+    cheaply_refused(bounded(content), *words)
+    assert len(refused(bounded(content))) < 500
+
+
+def test_a_python_batch_of_full_size() -> None:
+    """As Python 2 wrote it: ten thousand images, a memo with a place for every name of a file."""
+    count = 10_000
+    rows = np.random.default_rng(0).integers(0, 256, (count, 3072), dtype=np.uint8)
+    labels = np.arange(count, dtype=np.uint8) % 10
+    names = [short(b"leptodactylus_pentadactylus_s_%06d.png" % k) + b"r" + struct.pack("<I", k) for k in range(count)]
+    lists = [b"(" + b"".join(names[k : k + 1000]) + b"e" for k in range(0, count, 1000)]
+    content = python_batch(array_pickle(rows), label_list(labels)).replace(
+        b"](U\x05a.pngU\x05b.pnge", b"]" + b"".join(lists)
+    )
+    assert len(content) < formats.PYTHON.most(count)
+    images, found = formats.decode_python("a batch", content, count)
+    assert np.array_equal(images.reshape(count, 3072), rows)
+    assert np.array_equal(found, labels)
+
+
+def test_batches_are_read_no_further_than_they_can_go(tmp_path: Path) -> None:
+    for name, make in (("test_batch.bin", binary_contents), (BAD, python_contents)):
+        folder = write(tmp_path / name, make(small("cifar-10")))
+        os.truncate(folder / name, 16 * MEGA)
+        cheaply_refused(lambda folder=folder: load("cifar-10", folder), f"{folder / name} has more than", "at most")  # type: ignore[misc]
+
+
+def tar_with(name: str, size: int, kind: bytes = tarfile.REGTYPE, content: bytes = b"", times: int = 1) -> bytes:
+    """A compressed archive whose first member states a size, whatever it has; then, CIFAR-10."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    member = info.tobuf(tarfile.GNU_FORMAT) + content
+    return gzip.compress(member * times, 1) + archive(binary_contents(small("cifar-10")), "x")
+
+
+ZEROS = bytes(16 * MEGA)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (tar_with("x/test_batch.bin", 16 * MEGA, content=ZEROS), ["test_batch.bin has 16777216 bytes, expected 6146"]),
+        (tar_with("x/test_batch.bin", 2**62), ["has 4611686018427387904 bytes, expected 6146 at most"]),
+        (tar_with("x/test_batch.bin", -(2**62)), ["has -4611686018427387904 bytes, expected 6146 at most"]),
+        (tar_with("a film", 10 * 2**30), ["/a film has 10737418240 bytes, expected 6146 at most"]),
+        (tar_with("a film\n", 16 * MEGA, content=ZEROS), ["/a film\\n has 16777216 bytes"]),
+        (tar_with("x", 16 * MEGA, tarfile.XHDTYPE, ZEROS), ["/x has 16777216 bytes, expected 6146 at most"]),
+        (tar_with("x", 16 * MEGA, tarfile.XGLTYPE, ZEROS), ["/x has 16777216 bytes, expected 6146 at most"]),
+        (tar_with("x", 16 * MEGA, tarfile.GNUTYPE_LONGNAME, ZEROS), ["/x has 16777216 bytes"]),
+        (tar_with("x/test_batch.bin", 16 * MEGA, tarfile.GNUTYPE_SPARSE, ZEROS), ["has 16777216 bytes"]),
+        (tar_with("nothing", 0, times=3000), ["has more than 1048576 bytes beside its batches"]),
+        (tar_with("x", 0, tarfile.XHDTYPE, times=3000), ["has more than 1048576 bytes beside its batches"]),
+    ],
+)
+def test_archives_are_read_no_further_than_they_can_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: list[str]
+) -> None:
+    monkeypatch.setattr(formats, "OTHERS", MEGA)
+    name = "cifar-10-binary.tar.gz"
+    write(tmp_path, {name: content})
+    cheaply_refused(lambda: load("cifar-10", tmp_path), str(tmp_path / name), *words)
+
+
+def test_archives_with_other_things(tmp_path: Path) -> None:
+    """Folders, links, headers with attributes and files that nobody asked for are passed over."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in {"a readme": b"x" * 1000, **binary_contents(small("cifar-10"))}.items():
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info.size, info.mtime, info.pax_headers = len(content), 1.5, {"comment": "é" * 300}
+            tar.addfile(info, io.BytesIO(content))
+            for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE):
+                other = tarfile.TarInfo(f"other/{name}")
+                other.type, other.linkname = kind, "elsewhere"
+                tar.addfile(other)
+    write(tmp_path, {"cifar-10-binary.tar.gz": out.getvalue()})
+    assert same(load("cifar-10", tmp_path, download=False), small("cifar-10"))
+
+
+def test_a_compressed_idx_file_is_read_no_further_than_it_can_go(tmp_path: Path) -> None:
+    write(tmp_path, idx_contents(small("mnist")))
+    (tmp_path / IDX[0]).unlink()
+    write(tmp_path, {f"{IDX[0]}.gz": gzip.compress(IMAGES + ZEROS, 1)})
+    cheaply_refused(lambda: load("mnist", tmp_path), f"{IDX[0]}.gz has more than 7840 bytes")
 
 
 # Downloads.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -71,18 +74,117 @@ def test_a_read_only_installation_gets_another_folder(tmp_path: Path, monkeypatc
         _jit.cache_folder()
 
 
+SCRIPT = """
+import numpy as np, rbd_ref as rbd
+from rbd_ref.kernels import backend, prng
+backend.NumbaBackend().words(np.zeros(2, np.uint32), np.zeros((2, 3), np.uint32))
+print(sum(prng.fill_threefry.stats.cache_hits.values()))
+"""
+
+
 @pytest.mark.compiled
 def test_compiled_kernels_are_found_again(tmp_path: Path) -> None:
     """A second process compiles nothing."""
-    script = (
-        "import numpy as np, rbd_ref as rbd\n"
-        "from rbd_ref.kernels import backend, prng\n"
-        "backend.NumbaBackend().words(np.zeros(2, np.uint32), np.zeros((2, 3), np.uint32))\n"
-        "print(sum(prng.fill_threefry.stats.cache_hits.values()))\n"
-    )
-    runs = [run_python("-c", script, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    runs = [run_python("-c", SCRIPT, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
     assert [run.stdout.strip() for run in runs] == ["0", "1"], runs[1].stderr
     assert list(tmp_path.glob("rbd_ref-*"))
+
+
+@pytest.mark.compiled
+def test_without_package_and_home_kernels_are_found_again_in_one_temporary_folder(tmp_path: Path) -> None:
+    """A file in the place of each folder: not even root can write into that."""
+    package, temporary, blocked = tmp_path / "rbd_ref", tmp_path / "temporary", str(tmp_path / "rbd_ref/__pycache__")
+    shutil.copytree(_jit.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "vectors"))
+    Path(blocked).write_text("")
+    temporary.mkdir()
+    places = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary), "NUMBA_CACHE_DIR": ""}
+    runs = [run_python("-c", SCRIPT, folder=tmp_path, HOME=blocked, XDG_CACHE_HOME="", **places) for _ in range(2)]
+    assert [run.stdout.strip() for run in runs] == ["0", "1"], runs[1].stderr
+    assert [run.stderr for run in runs] == ["", ""]
+    (folder,) = temporary.iterdir()
+    assert (folder.name, folder.stat().st_mode & 0o777) == (f"rbd_ref-{os.geteuid()}", 0o700)
+    assert [path.name for path in folder.iterdir()] == [f"rbd_ref-{_jit.source_digest()}"]
+
+
+@pytest.fixture
+def last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing but the temporary directory can be written to; the folder that this user would have there."""
+    blocked, temporary = tmp_path / "a file, not a folder", tmp_path / "temporary"
+    blocked.write_text("")
+    temporary.mkdir()
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(blocked))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    candidates = _jit._candidates
+    monkeypatch.setattr(_jit, "_candidates", lambda: (x for x in candidates() if x != _jit.PACKAGE / "__pycache__"))
+    return temporary / f"rbd_ref-{os.geteuid()}"
+
+
+def test_the_temporary_folder_is_taken_again(last_resort: Path) -> None:
+    assert [_jit.cache_folder().parent for _ in range(2)] == [last_resort, last_resort]
+    assert list(last_resort.parent.iterdir()) == [last_resort]
+
+
+def open_to_all(folder: Path, _: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def open_to_readers(folder: Path, _: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    folder.chmod(0o755)
+
+
+def a_link(folder: Path, _: pytest.MonkeyPatch) -> None:
+    (folder.parent / "private").mkdir(mode=0o700)
+    folder.symlink_to(folder.parent / "private")
+
+
+def a_dangling_link(folder: Path, _: pytest.MonkeyPatch) -> None:
+    folder.symlink_to(folder.parent / "nowhere")
+
+
+def a_file(folder: Path, _: pytest.MonkeyPatch) -> None:
+    folder.write_text("")
+    folder.chmod(0o700)
+
+
+def of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every tester can give files away, but a tester can be somebody else."""
+    folder.mkdir(mode=0o700)
+    user = os.geteuid() + 1
+    folder.rename(folder.with_name(f"rbd_ref-{user}"))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+
+
+@pytest.mark.parametrize(
+    "obstacle",
+    [open_to_all, open_to_readers, a_link, a_dangling_link, a_file, of_somebody_else],
+    ids=lambda f: f.__name__,
+)
+def test_a_temporary_folder_that_others_may_have_made_is_not_used(
+    last_resort: Path, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    """A stranger's machine code would run. A new folder is made, and a sentence says what to do."""
+    obstacle(last_resort, monkeypatch)
+    before = set(last_resort.parent.rglob("*"))
+    with pytest.warns(UserWarning, match=r"is not a folder of this user with mode 700.*set NUMBA_CACHE_DIR"):
+        folder = _jit.cache_folder()
+    assert folder.parent.parent == last_resort.parent
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert set(last_resort.parent.rglob("*")) - before == {folder.parent, folder}
+
+
+def test_no_home_and_no_temporary_directory(last_resort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", nothing)
+    assert _jit.cache_folder().parent == last_resort
+    monkeypatch.setattr(tempfile, "tempdir", str(last_resort.parent / "nowhere"))
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
+        _jit.cache_folder()
 
 
 @pytest.mark.skipif(not COMPILED, reason="there is no machine code to look at when NUMBA_DISABLE_JIT is set")

@@ -127,16 +127,16 @@ def _read_idx_files(name: str, folder: Path) -> Dataset | None:
     return _dataset(name, (train, test), (labels[0], labels[1]))
 
 
-def _cifar_places(folder: Path) -> Iterator[tuple[Path, list[str], formats.Decoder]]:
+def _cifar_places(folder: Path) -> Iterator[tuple[Path, list[str], formats.Format]]:
     """Where batches can be from a folder on: beside or in the folder or archive of their format, binary ones first."""
     binary = [f"{name}.bin" for name in BATCHES]
-    for names, decode, kind in ((binary, formats.decode_binary, "bin"), (BATCHES, formats.decode_python, "py")):
+    for names, form, kind in ((binary, formats.BINARY, "bin"), (BATCHES, formats.PYTHON, "py")):
         for place in (folder, folder / f"cifar-10-batches-{kind}"):
             if all((place / name).is_file() for name in names):
-                yield place, names, decode
+                yield place, names, form
         archive = folder / f"cifar-10-{'binary' if kind == 'bin' else 'python'}.tar.gz"
         if archive.is_file():
-            yield archive, names, decode
+            yield archive, names, form
 
 
 def _read_cifar(name: str, folder: Path) -> Dataset | None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -54,13 +56,41 @@ def source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def _private(folder: Path) -> bool:
+    """Whether this is a folder, and no link to one, which nobody but this user can enter."""
+    found = folder.lstat()
+    mine = found.st_uid == os.geteuid()
+    return mine and stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+
+
+def _temporary() -> Path:
+    """The user's folder under the temporary directory; a new one if what has its name is not private.
+
+    A cache that others can write to would run their code.
+    """
+    folder = Path(tempfile.gettempdir()) / f"rbd_ref-{os.geteuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=stat.S_IRWXU)
+    if _private(folder):
+        return folder
+    fresh = Path(tempfile.mkdtemp(prefix="rbd_ref-"))
+    warnings.warn(
+        f"{folder} is not a folder of this user with mode 700, so kernels are compiled anew into {fresh}: remove it, "
+        "or set NUMBA_CACHE_DIR to a folder that can be written",
+        stacklevel=2,
+    )
+    return fresh
+
+
 def _candidates() -> Iterator[Path]:
-    """Folders to try for compiled kernels: the user's choice, beside the sources, the user's cache, one for now."""
+    """Folders to try for compiled kernels: the user's choice, beside the sources, the user's cache, a temporary one."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(chosen)
     yield PACKAGE / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    yield Path(tempfile.mkdtemp(prefix="rbd_ref-"))  # private: a cache that others can write to would run their code
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with suppress(OSError):  # no temporary directory
+        yield _temporary()
 
 
 def cache_folder() -> Path:
