@@ -21,9 +21,9 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
-from rbd_ref.runs.folder import Run, refuse_paths
+from rbd_ref.runs.folder import refuse_paths
 from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
-from rbd_ref.training.fit import EXPECTED, Job, run_job
+from rbd_ref.training.fit import EXPECTED, Job, run_job, run_to_resume
 from rbd_ref.training.logbook import stderr
 from rbd_ref.training.trainer import StopRequest
 
@@ -133,10 +133,8 @@ def configured(flags: argparse.Namespace, ranks: int) -> Config:
     """The configuration that the flags name; of a run to resume, its own with what the flags change."""
     if not flags.resume:
         return configs.make(given(flags), ranks)
-    if not flags.out:
-        raise RunError("--resume has no folder, expected --out DIR with that of the run")
     said = given(flags)
-    before = Run(Path(flags.out)).config(**({"backend": said["backend"]} if "backend" in said else {}))
+    before = run_to_resume(flags.out or "").config(**({"backend": said["backend"]} if "backend" in said else {}))
     return configs.make({**{item.name: getattr(before, item.name) for item in fields(Config)}, **said})
 
 

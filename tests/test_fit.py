@@ -171,6 +171,16 @@ def test_a_problem_of_one_s_own_trains_in_every_way(method: str, exchange: str, 
     assert run.verify().endswith("12 steps repeated, all 1 hashes agree")
 
 
+def test_a_problem_that_is_empty_to_python_is_still_a_problem() -> None:
+    """As a list of layers that has none would be: it must not become the default network."""
+
+    class Empty(Bowl):
+        def __len__(self) -> int:
+            return 0
+
+    assert rbd_ref.fit(config(), Empty()).theta.shape == (40,)
+
+
 def test_what_a_problem_may_have_beside(tmp_path: Path) -> None:
     """Layers for compartments, epochs for evaluations and switches, figures of its own, losses for nes."""
     c = rbd_ref.Config(dims=8, lr=0.5, epochs=3, compartments="tensor", switch=("1:sgd:0.1", "2:nes:1.0"), seed=2)

@@ -10,7 +10,7 @@ Tests: tests/test_methods.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
@@ -84,7 +84,7 @@ class PendingUpdate(Protocol):
         """Part k of n of u_j: its first element and its values; the same elements for every j."""
 
 
-def sum_rows(rows: Any) -> Float32Array:
+def sum_rows(rows: Iterable[Float32Array]) -> Float32Array:
     """The sum of vectors, from the first on, in float32."""
     total: Float32Array = reduce(lambda before, row: before + row, rows)
     return total

@@ -36,7 +36,6 @@ class EvolutionStrategies(RandomBasesDescent):
     def __init__(self, basis: Basis, settings: Settings, shared_batch: bool = False) -> None:
         super().__init__(basis, settings)
         self.name = "nes-shared-batch" if shared_batch else "nes"
-        self.basis = basis
         self.shared_batch = shared_batch
 
     def propose(self, objective: Objective, state: DescentState, worker: int) -> Proposal:
@@ -45,11 +44,11 @@ class EvolutionStrategies(RandomBasesDescent):
         lengths = np.empty(directions.stop - directions.start, dtype=F32)
         f = np.empty_like(lengths)
         for place, i in enumerate(range(directions.start, directions.stop)):
-            phi = self.basis.directions([i], self._draw(state), self.sharing.basis_of(worker))[0]
-            lengths[place] = direction_length(self.basis, i, phi)
+            phi = self.sharing.basis.directions([i], self._draw(state), self.sharing.basis_of(worker))[0]
+            lengths[place] = direction_length(self.sharing.basis, i, phi)
             shift = F32(self.settings.sigma) / lengths[place] * phi
             f[place] = self._fitness(objective, state, worker, i, shift)
-        c = compose(self.settings.transforms)(f) / F32(self.settings.sigma * self.basis.plan.d)
+        c = compose(self.settings.transforms)(f) / F32(self.settings.sigma * self.sharing.basis.plan.d)
         a: Float32Array = (c / lengths).astype(F32)
         return Proposal(objective.loss(state.theta, state.t, worker, None), self.sharing.pad(a))
 

@@ -32,9 +32,10 @@ class Experiment:
     """
 
     def __init__(self, config: Config, problem: Problem | None = None, ranks: int = 1) -> None:
-        self.config = configs.complete(_described(config, problem), ranks)
+        own = None if problem is None else OwnProblem(problem)
+        self.config = configs.complete(_described(config, own), ranks)
         backend = backends.load(self.config.backend)
-        self.problem: TrainingProblem = OwnProblem(problem) if problem else NetworkProblem(self.config, backend)
+        self.problem: TrainingProblem = own or NetworkProblem(self.config, backend)
         self.plan = configs.plan(self.config, self.problem.layers)
         self.basis = Basis(self.plan, self.config.seed, self.config.family, self.config.normalize, backend)
         self.steps_per_epoch = self.problem.steps_per_epoch or self._whole_run()
@@ -90,16 +91,16 @@ class Experiment:
             return replica.step(np.stack(proposals).astype(F32, copy=False))
 
 
-def _described(config: Config, problem: Problem | None) -> Config:
+def _described(config: Config, own: OwnProblem | None) -> Config:
     """The configuration with the problem's description, so that a run says what it was a run of."""
-    if problem is None:
+    if own is None:
         if config.problem:
             raise RunError(
                 f"this is a run of a problem of its author's own ({config.problem}), expected that problem: open it "
                 "with rbd_ref.open_run(folder, problem), or continue with rbd_ref.fit"
             )
         return config
-    description = OwnProblem(problem).describe(config.seed)
+    description = own.describe(config.seed)
     if config.problem not in ("", description):
         raise RunError(f"the run's problem is {config.problem}, expected the same, this one is {description}")
     return replace(config, problem=description, data="", net="")

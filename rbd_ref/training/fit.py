@@ -182,11 +182,16 @@ def _prepare(job: Job, world: World) -> Experiment:
     return experiment
 
 
+def run_to_resume(out: str) -> Run:
+    """The run in the folder that was named."""
+    if not out:
+        raise RunError("--resume has no folder, expected --out DIR with that of the run")
+    return Run(Path(out))
+
+
 def _check_resumed(job: Job, config: Config) -> None:
     """Refuse to resume a run of another configuration."""
-    if not job.out:
-        raise RunError("--resume has no folder, expected --out DIR with that of the run")
-    before = Run(Path(job.out)).config(backend=config.backend)  # the caller's own choice, and of no weight here
+    before = run_to_resume(job.out).config(backend=config.backend)  # the caller's own choice, and of no weight here
     if config.digest == before.digest:
         return
     changed = [

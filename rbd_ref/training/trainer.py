@@ -173,6 +173,10 @@ class Trainer:
         self.log = log
         self.callbacks = callbacks
         self.stop = stop or StopRequest()
+        ranks = range(world.communicator.size)
+        shares = [share(self.config.workers, rank, len(ranks)) for rank in ranks]
+        self.workers = shares[world.communicator.rank]  # those that this rank plays
+        self.counts = [len(workers) for workers in shares]  # how many each rank plays
 
     def train(self, replica: Replica[State]) -> Replica[State]:
         """Steps to the end, or until a rank's request to stop; the last replica.
@@ -201,10 +205,8 @@ class Trainer:
         """One step of all workers; a request to stop travels with it, so that all ranks stop after the same step."""
         times = [time.perf_counter()]
         before = self.experiment.schedule.enter_phase(replica)
-        communicator = self.world.communicator
         with np.errstate(over="ignore", invalid="ignore"):
-            workers = share(self.config.workers, communicator.rank, communicator.size)
-            proposals = {worker: self.propose(before, worker) for worker in workers}
+            proposals = {worker: self.propose(before, worker) for worker in self.workers}
             times.append(time.perf_counter())
             rows, stop = self.allgather(before, proposals)
             times.append(time.perf_counter())
@@ -228,9 +230,7 @@ class Trainer:
             row[:-2] = proposal.payload
             row[-2] = proposal.loss
             row[-1] = self.stop.reason
-        size = self.world.communicator.size
-        counts = [len(share(self.config.workers, rank, size)) for rank in range(size)]
-        received = self.world.communicator.allgather_rows(mine, counts)
+        received = self.world.communicator.allgather_rows(mine, self.counts)
         rows = np.ascontiguousarray(received[:, :-1])
         self.check_finite(replica.t, rows)
         return rows, int(received[:, -1].max())
