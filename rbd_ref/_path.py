@@ -15,16 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def is_command(arguments: list[str]) -> bool:
-    """Whether Python was started with `-m` and a module of this package."""
+def module_of_command(arguments: list[str]) -> str:
+    """The module of this package that Python was started with by `-m`, or nothing."""
     if "-m" not in arguments[:-1]:
-        return False
-    return arguments[arguments.index("-m") + 1].partition(".")[0] == "rbd_ref"
+        return ""
+    module = arguments[arguments.index("-m") + 1]
+    return module if module.partition(".")[0] == "rbd_ref" else ""
 
 
 def forget_current_folder() -> None:
     """Take the folder that `python -m` has put first off the path, if this is a command of this package."""
-    if is_command(sys.orig_argv) and not sys.flags.safe_path and sys.path[:1] in ([""], [str(Path.cwd())]):
+    if module_of_command(sys.orig_argv) and not sys.flags.safe_path and sys.path[:1] in ([""], [str(Path.cwd())]):
         del sys.path[0]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import rbd_ref
+from rbd_ref._launch import first_on_node
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
@@ -220,7 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return on_all_ranks(arguments)
     except RunError as error:
-        stderr(f"rbd_ref.train: {error}")
+        if first_on_node():
+            stderr(f"rbd_ref.train: {error}")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more is to be said

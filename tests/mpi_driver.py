@@ -3,96 +3,43 @@
     mpi_driver.py one FLAGS     rbd_ref.train, with the faults that RBD_TEST_FAULT names: KIND RANK PLACE, ...
     mpi_driver.py many FILE     one run after the other, from a JSON list of lists of flags, in one start of MPI
 
-PLACE is the number of a step, `start` or `rehearsal`. RBD_TEST_REACHED is a file that is made just before the fault,
-RBD_TEST_REPORT a folder where each rank says at its end what threads it started and what kernels it compiled,
-RBD_TEST_ROOM a smaller window for the ranks of a node.
+PLACE is the number of a step, or one of PLACES; what happens before a rank trains is in fault_site/. RBD_TEST_REACHED
+is a file that is made just before the fault, RBD_TEST_REPORT a folder where each rank says at its end what threads it
+started and what kernels it compiled, RBD_TEST_ROOM a smaller window for the ranks of a node.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
-import select
-import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 
+from fault_site.faults import FAULTS, RANK, mine, reached
+from rbd_mpi.communicator import MpiCommunicator
+from rbd_mpi.lifecycle import MpiLifecycle
+from rbd_mpi.node import SharedArray
+from rbd_mpi.waiting import Waiting
 from rbd_ref import train
 from rbd_ref.training import fit
 from rbd_ref.training.communicator import find_world
 from rbd_ref.training.experiment import Experiment
-from rbd_ref.training.trainer import Trainer
+from rbd_ref.training.logbook import Logbook
+from rbd_ref.training.trainer import NullLog, Trainer
 
-RANK = int(os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
-LONG = 100.0  # seconds after which what is waited for does not come
-LATE = 4.0  # seconds by which a rank is late, longer than the living have to answer a roll call
-
-
-def wait_for_signal() -> None:
-    """Return as soon as a signal was received here, which its handler has seen then."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer)
-    reached()
-    assert select.select([reader], [], [], LONG)[0], "no signal came"
-    signal.set_wakeup_fd(before)
-
-
-def reached() -> None:
-    """Let the test know that the fault comes now."""
-    if path := os.environ.get("RBD_TEST_REACHED"):
-        Path(path).touch()
-
-
-def fail() -> None:
-    """An error of the program."""
-    reached()
-    raise ZeroDivisionError("this rank divides by zero")
-
-
-def leave() -> None:
-    """An exit that nobody expects."""
-    reached()
-    sys.exit(3)
-
-
-def send(number: int) -> Callable[[], None]:
-    """A signal to this process itself."""
-
-    def now() -> None:
-        reached()
-        os.kill(os.getpid(), number)
-
-    return now
-
-
-def fill_disk() -> None:
-    """From now on no file can grow, as on a disk without room."""
-    reached()
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-
-
-def be_late() -> None:
-    """This rank needs some seconds more than others."""
-    reached()
-    time.sleep(LATE)
-
-
-FAULTS: dict[str, Callable[[], None]] = {
-    "raise": fail,
-    "exit": leave,
-    "kill": send(signal.SIGKILL),
-    "stop": send(signal.SIGSTOP),
-    "signal": wait_for_signal,
-    "full": fill_disk,
-    "late": be_late,
+PLACES: dict[str, list[tuple[Any, str]]] = {
+    "start": [(fit, "_prepare")],
+    "rehearsal": [(Experiment, "rehearse")],
+    "exchange": [(MpiCommunicator, "allgather_rows")],
+    "allocate": [(SharedArray, "__init__")],
+    "evaluation": [(Logbook, "evaluate"), (NullLog, "evaluate")],
+    "checkpoint": [(Logbook, "checkpoint"), (NullLog, "checkpoint")],
+    "close": [(MpiLifecycle, "close")],
+    "finalize": [(Waiting, "free")],
 }
 
 
@@ -100,10 +47,9 @@ def inject(kind: str, place: str) -> None:
     """Have the fault happen on this rank: at the start, or when the first of its workers proposes at a step."""
     if kind == "corrupt":
         corrupt(int(place))
-    elif place == "start":
-        before(fit, "_prepare", FAULTS[kind])
-    elif place == "rehearsal":
-        before(Experiment, "rehearse", FAULTS[kind])
+    elif place in PLACES:
+        for owner, name in PLACES[place]:
+            before(owner, name, FAULTS[kind])
     else:
         before(Trainer, "propose", FAULTS[kind], lambda _, replica, __: replica.t == int(place))
 
@@ -196,10 +142,8 @@ def main() -> int:
         from rbd_mpi import node
 
         node.TABLE_FLOATS = int(room)
-    for text in filter(None, os.environ.get("RBD_TEST_FAULT", "").split(",")):
-        kind, rank, place = text.split()
-        if int(rank) == RANK:
-            inject(kind, place)
+    for kind, place in mine():
+        inject(kind, place)
     return many(sys.argv[2]) if sys.argv[1] == "many" else one(sys.argv[2:])
 
 

@@ -20,6 +20,7 @@ from rbd_ref import replay
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that pip installed beside this Python
 DRIVER = Path(__file__).with_name("mpi_driver.py")
+FAULT_SITE = str(Path(__file__).with_name("fault_site"))
 FIT = Path(__file__).with_name("mpi_fit.py")
 TRAIN = ("-m", "rbd_ref.train")
 MARK = "RBD_TEST_MARK"  # in the environment of a job and of all that it starts

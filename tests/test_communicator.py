@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rbd_ref._launch import LAUNCHERS
 from rbd_ref.methods.base import GradientSum
 from rbd_ref.runs.files import RunError, SharedError
 from rbd_ref.training import communicator
 from rbd_ref.training.communicator import (
-    LAUNCHERS,
     Options,
     SingleProcess,
     collectively,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rbd_ref import replay
-from rbd_ref._path import forget_current_folder, is_command
+from rbd_ref._path import forget_current_folder, module_of_command
 from rbd_ref.runs.folder import Run
 from run_tools import TINY, one_line, refused, sha, status, trained
 from tools import run_python
@@ -109,17 +109,17 @@ def test_nothing_is_fetched_from_where_a_file_says(stranger: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["python", "-m", "rbd_ref.train", "--quiet"], True),
-        (["python", "-X", "dev", "-m", "rbd_ref.replay", "."], True),
-        (["python", "-m", "pytest", "-m", "rbd_ref.train"], False),
-        (["python", "-m", "rbd_reference"], False),
-        (["python", "train.py", "rbd_ref.train"], False),
-        (["python", "-m"], False),
-        (["python"], False),
+        (["python", "-m", "rbd_ref.train", "--quiet"], "rbd_ref.train"),
+        (["python", "-X", "dev", "-m", "rbd_ref.replay", "."], "rbd_ref.replay"),
+        (["python", "-m", "pytest", "-m", "rbd_ref.train"], ""),
+        (["python", "-m", "rbd_reference"], ""),
+        (["python", "train.py", "rbd_ref.train"], ""),
+        (["python", "-m"], ""),
+        (["python"], ""),
     ],
 )
-def test_what_is_a_command_of_the_package(arguments: list[str], expected: bool) -> None:
-    assert is_command(arguments) == expected
+def test_what_is_a_command_of_the_package(arguments: list[str], expected: str) -> None:
+    assert module_of_command(arguments) == expected
 
 
 def test_others_keep_their_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
 """rbd_mpi: training on the ranks of MPI, the paper's Algorithm 1 on the right.
 
+    start          MPI, started before anything else
+    watchdog       calls of MPI that block, ended after the timeout
+    watcher        the process that does it, a script of its own
     launch         from processes that a launcher started to a `World`
     communicator   rank, size, allgather, broadcast, barrier, abort
     waiting        waits that end: after a timeout a roll is called, and those who do not answer are named
     node           the ranks of one machine: shared memory, and updates that they rebuild together
     lifecycle      from the start to the end of all ranks, whatever happens to one of them
 
-Found by the entry point `mpi` of the group `rbd_ref.exchanges`, when an MPI launcher started the process.
-Tests: tests/test_mpi.py, tests/ft_mpi.py.
+Found by two entry points called `mpi`, where an MPI launcher started the process: `rbd_ref.starts` (start.py) before
+anything else is imported, and `rbd_ref.exchanges` (launch.py) for the world. So nothing is imported here.
+Tests: tests/test_mpi.py, tests/test_hangs.py, tests/ft_mpi.py.
 """
-
-from rbd_mpi.launch import connect
-
-__all__ = ["connect"]

@@ -15,7 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 from rbd_mpi.communicator import MpiCommunicator
 from rbd_mpi.node import MpiNode
+from rbd_mpi.start import Started
 from rbd_mpi.waiting import SilentRanks, Waiting
+from rbd_mpi.watchdog import SOON
 from rbd_ref.runs.files import RunError, SharedError
 from rbd_ref.training.communicator import Options, RanksLost, World
 
@@ -26,19 +28,22 @@ T = TypeVar("T")
 class MpiLifecycle:
     """The ranks that were started together, until they leave together."""
 
-    def __init__(self, mpi: Any, terminal: bool) -> None:
-        self.mpi = mpi
+    def __init__(self, started: Started, terminal: bool) -> None:
+        self.started = started
+        self.mpi = started.mpi
+        self.watchdog = started.watchdog
         self.terminal: bool | None = terminal
         self.recovered = False
-        self.options = Options()
-        self.join(mpi.COMM_WORLD)
+        self.options = Options(self.watchdog.timeout)
+        self.join(self.mpi.COMM_WORLD)
 
     def join(self, ranks: Any) -> World:
         """Take part in a world of these ranks."""
         self.ranks = ranks
-        self.waiting = Waiting(self.mpi, ranks)
-        self.communicator = MpiCommunicator(ranks, self.waiting)
-        self.node = MpiNode(self.mpi, self.communicator)
+        with self.watchdog.guard("MPI_Comm_dup"):
+            self.waiting = Waiting(self.mpi, ranks)
+            self.communicator = MpiCommunicator(ranks, self.waiting)
+            self.node = MpiNode(self.mpi, self.communicator, self.watchdog)
         self.configure(self.options)
         return World(self.communicator, self.node, self)
 
@@ -46,6 +51,8 @@ class MpiLifecycle:
         """From now on."""
         self.options = options
         self.waiting.timeout = options.timeout
+        self.watchdog.timeout = options.timeout
+        self.watchdog.send(f"faults {options.faults}")
         self.node.cooperate = options.cooperate
 
     def recover(self) -> World:
@@ -53,7 +60,9 @@ class MpiLifecycle:
         for comm in (self.node.comm, self.communicator.comm, self.ranks):
             comm.Revoke()
         self.recovered = True
-        return self.join(self.ranks.Shrink())
+        with self.watchdog.guard("MPI_Comm_shrink"):
+            left = self.ranks.Shrink()
+        return self.join(left)
 
     def abort_on_error(self, body: Callable[[], T]) -> T:
         """What `body` gives; what it raises on one rank only ends them all."""
@@ -78,9 +87,11 @@ class MpiLifecycle:
             found = str(error) if expected else "".join(traceback.format_exception(error)).strip()
             text = f"rank {self.communicator.rank}: {found}"
         self._write_down(text)
+        self.watchdog.claim()
         print(f"rbd_ref.train: {text}", file=sys.stderr, flush=True)
         time.sleep(0.1)  # what was just printed reaches the launcher before the end does
-        self.communicator.abort(status)
+        with self.watchdog.guard("MPI_Abort", SOON):
+            self.communicator.abort(status)
 
     def _write_down(self, text: str) -> None:
         """Into faults.log of the run, as what is printed at the end may be lost."""
@@ -96,8 +107,12 @@ class MpiLifecycle:
         self.communicator.barrier()
         if self.recovered:
             sys.stdout.flush()
+            self.started.leave()
             os._exit(status)  # MPI's own end may wait for those who are lost
         self.node.free()
-        self.waiting.free()
-        self.communicator.free()
-        self.mpi.Finalize()
+        with self.watchdog.guard("MPI_Comm_free"):
+            self.waiting.free()
+            self.communicator.free()
+        with self.watchdog.guard("MPI_Finalize"):
+            self.mpi.Finalize()
+        self.started.leave()

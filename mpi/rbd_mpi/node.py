@@ -6,6 +6,7 @@ Tests: tests/test_mpi.py.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,19 +14,35 @@ from typing import Any
 import numpy as np
 
 from rbd_mpi.communicator import MpiCommunicator
+from rbd_mpi.start import free_memory
+from rbd_mpi.watchdog import Watchdog
+from rbd_mpi.watcher import SHARED
 from rbd_ref._machine import cores
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.methods.base import PendingUpdate, sum_updates
+from rbd_ref.runs.files import RunError
 from rbd_ref.training.communicator import share
 
 TABLE_FLOATS = 2**24  # floats in the window through which updates are added, at most
+
+
+def check_room(size: int) -> None:
+    """Refuse an array that shared memory has no room for: it could be allocated, and writing to it would be fatal."""
+    if not SHARED.is_dir():
+        return
+    free = free_memory()
+    if size > free:
+        raise RunError(
+            f"{SHARED} has {free / 1e6:.1f} MB free, expected {size / 1e6:.1f} MB for what the ranks of a node share: "
+            "enlarge it (Docker: --shm-size 1g), or use --reconstruct replicate"
+        )
 
 
 class SharedArray:
     """An array in memory that all ranks of a node see."""
 
     def __init__(self, mpi: Any, comm: Any, shape: tuple[int, ...]) -> None:
-        size = int(np.prod(shape)) * 4
+        size = 4 * math.prod(shape)
         self.window = mpi.Win.Allocate_shared(size if comm.rank == 0 else 0, 4, comm=comm)
         buffer, _ = self.window.Shared_query(0)
         self.array: Float32Array = np.ndarray(shape, dtype=F32, buffer=buffer)
@@ -41,9 +58,10 @@ class SharedArray:
 class MpiNode:
     """This rank's node."""
 
-    def __init__(self, mpi: Any, communicator: MpiCommunicator) -> None:
+    def __init__(self, mpi: Any, communicator: MpiCommunicator, watchdog: Watchdog) -> None:
         self.mpi = mpi
         self.communicator = communicator
+        self.watchdog = watchdog
         self.comm = _ranks_of_node(mpi, communicator.comm)
         self.rank: int = self.comm.rank
         self.size: int = self.comm.size
@@ -93,15 +111,24 @@ class MpiNode:
     def free(self) -> None:
         """Free all windows, in the same order everywhere."""
         for name in list(self.arrays):
+            self._free(name)
+        with self.watchdog.guard("MPI_Comm_free"):
+            self.comm.Free()
+
+    def _free(self, name: str) -> None:
+        """Free the window of this name, with all ranks of the node."""
+        with self.watchdog.guard("MPI_Win_free"):
             self.arrays.pop(name).free()
-        self.comm.Free()
 
     def _shared(self, name: str, shape: tuple[int, ...]) -> Float32Array:
         """The node's array of this name and shape; asked for by all its ranks at once."""
         if name not in self.arrays or self.arrays[name].array.shape != shape:
             if name in self.arrays:
-                self.arrays.pop(name).free()
-            self.arrays[name] = SharedArray(self.mpi, self.comm, shape)
+                self._free(name)
+            if self.rank == 0:
+                check_room(4 * math.prod(shape))
+            with self.watchdog.guard("MPI_Win_allocate_shared"):
+                self.arrays[name] = SharedArray(self.mpi, self.comm, shape)
         return self.arrays[name].array
 
     def _slice(self, length: int) -> slice:

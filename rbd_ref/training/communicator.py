@@ -14,19 +14,18 @@ Tests: tests/test_communicator.py, tests/test_mpi.py.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
+from rbd_ref._launch import launched
 from rbd_ref._types import Float32Array
 from rbd_ref.methods.base import PendingUpdate, sum_updates
 from rbd_ref.runs.files import RunError, SharedError
 
 GROUP = "rbd_ref.exchanges"
-LAUNCHERS = ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")  # what MPI's launchers set
 T = TypeVar("T")
 
 
@@ -200,7 +199,7 @@ def single_process() -> World:
 
 def find_world() -> World:
     """The processes of an MPI launcher if one started this, or else this process alone."""
-    if not any(name in os.environ for name in LAUNCHERS):
+    if not launched():
         return single_process()
     points: list[Any] = list(entry_points(group=GROUP))
     if not points:
