@@ -72,7 +72,8 @@ class Roll:
 
     @verdict.setter
     def verdict(self, value: int) -> None:
-        os.pwrite(self.handle, NUMBER.pack(value), 0)
+        with suppress(OSError):
+            os.pwrite(self.handle, NUMBER.pack(value), 0)
 
     def _number(self, offset: int) -> int:
         found = os.pread(self.handle, NUMBER.size, offset)
@@ -80,7 +81,8 @@ class Roll:
 
     def enter(self, rank: int, member: Member) -> None:
         """A rank comes to a call of MPI, or is gone."""
-        os.pwrite(self.handle, SLOT.pack(*member), SLOTS + rank * SLOT.size)
+        with suppress(OSError):  # a disk that is full is no reason to end
+            os.pwrite(self.handle, SLOT.pack(*member), SLOTS + rank * SLOT.size)
 
     def members(self) -> dict[int, Member]:
         """The ranks that have come to any."""
@@ -90,13 +92,15 @@ class Roll:
 
     def claim(self) -> bool:
         """Whether nobody of this node has said yet what is wrong; from now on somebody has."""
-        fcntl.lockf(self.handle, fcntl.LOCK_EX)
-        try:
-            said = self._number(SAID)
-            os.pwrite(self.handle, NUMBER.pack(1), SAID)
-        finally:
-            fcntl.lockf(self.handle, fcntl.LOCK_UN)
-        return not said
+        with suppress(OSError):  # rather twice than never
+            fcntl.lockf(self.handle, fcntl.LOCK_EX)
+            try:
+                if self._number(SAID):
+                    return False
+                os.pwrite(self.handle, NUMBER.pack(1), SAID)
+            finally:
+                fcntl.lockf(self.handle, fcntl.LOCK_UN)
+        return True
 
     def remove(self) -> None:
         """Its name; who has it open can still use it."""
