@@ -3,8 +3,8 @@
     mpi_driver.py one FLAGS     rbd_ref.train, with the faults that RBD_TEST_FAULT names: KIND RANK PLACE, ...
     mpi_driver.py many FILE     one run after the other, from a JSON list of lists of flags, in one start of MPI
 
-PLACE is the number of a step, `start` or `rehearsal`. RBD_TEST_REACHED is a file that is made just before the fault,
-RBD_TEST_REPORT a folder where each rank says at its end what threads it started and what kernels it compiled,
+PLACE is the number of a step, `start`, `rehearsal` or `replay`. RBD_TEST_REACHED is a file that is made just before the
+fault, RBD_TEST_REPORT a folder where each rank says at its end what threads it started and what kernels it compiled,
 RBD_TEST_ROOM a smaller window for the ranks of a node.
 """
 
@@ -97,13 +97,15 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def inject(kind: str, place: str) -> None:
-    """Have the fault happen on this rank: at the start, or when the first of its workers proposes at a step."""
+    """Have the fault happen on this rank: before something is done first, or when its workers propose at a step."""
     if kind == "corrupt":
         corrupt(int(place))
     elif place == "start":
         before(fit, "_prepare", FAULTS[kind])
     elif place == "rehearsal":
         before(Experiment, "rehearse", FAULTS[kind])
+    elif place == "replay":
+        before(Experiment, "repeat", FAULTS[kind])
     else:
         before(Trainer, "propose", FAULTS[kind], lambda _, replica, __: replica.t == int(place))
 
