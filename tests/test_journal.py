@@ -280,28 +280,27 @@ def parts(path: Path) -> list[bytes]:
     return [whole[:START], *(whole[first:last] for first, last in itertools.pairwise(BOUNDS))]
 
 
-def stepped(record: bytes, t: int, before: bytes = b"") -> bytes:
-    """A record as if it were that of step t, its head right; with `before`, its chain value too."""
-    fields = record[:4] + struct.pack("<Q", t) + record[12:20]
-    whole = fields + struct.pack("<I", zlib.crc32(fields)) + record[HEAD.size :]
-    return whole[:-CHAIN] + hashlib.sha256(before + whole[:-CHAIN]).digest() if before else whole
+def moved(own: list[bytes], place: int, t: int) -> bytes:
+    """A record of a journal as if it were that of step t, with a checksum that fits that and where it stood."""
+    before = own[place - 1][-CHAIN:] if place > 1 else hashlib.sha256(own[0]).digest()
+    return encode(t, np.frombuffer(own[place][HEAD.size : -CHAIN], np.float32).reshape(SHAPES[place - 1]), before)
 
 
 def swapped(own: list[bytes], _: list[bytes]) -> list[bytes]:
-    return [own[0], own[1], stepped(own[3], 1), stepped(own[2], 2), own[4]]
+    return [own[0], own[1], moved(own, 3, 1), moved(own, 2, 2), own[4]]
 
 
 def dropped(own: list[bytes], _: list[bytes]) -> list[bytes]:
-    return [own[0], own[1], stepped(own[3], 1), stepped(own[4], 2)]
+    return [own[0], own[1], moved(own, 3, 1), moved(own, 4, 2)]
 
 
 def doubled(own: list[bytes], _: list[bytes]) -> list[bytes]:
-    return [own[0], own[1], stepped(own[1], 1), stepped(own[2], 2)]
+    return [own[0], own[1], moved(own, 1, 1), moved(own, 2, 2)]
 
 
 def replaced(own: list[bytes], other: list[bytes]) -> list[bytes]:
-    """With the chain value that it would have: the next record does not follow it."""
-    return [own[0], stepped(other[1], 0, hashlib.sha256(own[0]).digest()), *own[2:]]
+    """By one that follows the record before: the next one does not follow it."""
+    return [own[0], moved([own[0], other[1]], 1, 0), *own[2:]]
 
 
 def grafted(own: list[bytes], other: list[bytes]) -> list[bytes]:

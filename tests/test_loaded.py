@@ -243,7 +243,7 @@ def test_metrics_without_an_end_are_not_held(made: dict[str, Run], tmp_path: Pat
     os.truncate(run.metrics, 1 << 31)
     words = f"metrics.jsonl has a line of more than {MOST_TEXT} bytes, expected {MOST_TEXT} at most: restore or remove"
     for read in (lambda: run.records("step"), lambda: runs.cut_metrics(run, 3)):
-        with pytest.raises(runs.RunError, match=words), memory_below(8 * MOST_TEXT):
+        with memory_below(8 * MOST_TEXT), pytest.raises(runs.RunError, match=words):
             read()
     assert run.metrics.stat().st_size == 1 << 31
     with run.metrics.open("rb") as file:
