@@ -26,6 +26,7 @@ from rbd_ref.runs.folder import refuse_paths
 from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
 from rbd_ref.training.fit import EXPECTED, Job, run_job, run_to_resume
 from rbd_ref.training.logbook import stderr
+from rbd_ref.training.resume import Interrupted
 from rbd_ref.training.trainer import StopRequest
 
 DESCRIPTION = """\
@@ -168,13 +169,22 @@ def run_all(flags: argparse.Namespace, world: World) -> int:
 
 def report_end(job: Job, world: World) -> int:
     """The run, and its exit status."""
-    result = run_job(job, world)
+    try:
+        result = run_job(job, world)
+    except Interrupted as interrupted:
+        return stopped(interrupted.reason, str(interrupted), world)
     if not result.stopped:
         return 0
+    name = signal.Signals(result.stopped).name
+    sentence = f"stopped by {name} after step {result.step} of {result.steps}: continue with --resume"
+    return stopped(result.stopped, sentence, world)
+
+
+def stopped(number: int, sentence: str, world: World) -> int:
+    """The exit status after a signal, which rank 0 says."""
     if world.communicator.rank == 0:
-        name = signal.Signals(result.stopped).name
-        stderr(f"stopped by {name} after step {result.step} of {result.steps}: continue with --resume")
-    return 128 + result.stopped
+        stderr(sentence)
+    return 128 + number
 
 
 def parsed(arguments: Sequence[str] | None, world: World) -> argparse.Namespace | int:

@@ -34,6 +34,7 @@ from rbd_ref.training.trainer import NullLog, Trainer
 PLACES: dict[str, list[tuple[Any, str]]] = {
     "start": [(fit, "_prepare")],
     "rehearsal": [(Experiment, "rehearse")],
+    "replay": [(Experiment, "repeat")],
     "exchange": [(MpiCommunicator, "allgather_rows")],
     "allocate": [(SharedArray, "__init__")],
     "evaluation": [(Logbook, "evaluate"), (NullLog, "evaluate")],
@@ -44,7 +45,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
 
 
 def inject(kind: str, place: str) -> None:
-    """Have the fault happen on this rank: at the start, or when the first of its workers proposes at a step."""
+    """Have the fault happen on this rank: before something is done first, or when its workers propose at a step."""
     if kind == "corrupt":
         corrupt(int(place))
     elif place in PLACES:

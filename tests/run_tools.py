@@ -19,6 +19,7 @@ import pytest
 from rbd_ref import replay, train
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.journal import Writer
 from rbd_ref.training.experiment import Experiment
 
 TINY = ("--net", "mlp:64-10", "--dims", "3", "--batch-size", "400")  # D = 650, an epoch is 3 steps
@@ -98,8 +99,27 @@ def journaled(run: Run) -> list[np.ndarray]:
     return [record.rows for record in runs.journal_of(run, run.config()).records()]
 
 
+def rewrite_journal(run: Run, step: int, rows: np.ndarray) -> list[bytes]:
+    """Other numbers in the record of a step, and all chain values made anew; these, from before the first record on."""
+    records = journaled(run)
+    records[step] = rows.astype(np.float32)
+    run.journal.unlink()
+    writer = Writer.create(run.journal, run.config().digest)
+    chains = [writer.chain]
+    for t, sent in enumerate(records):
+        writer.append(t, sent)
+        chains.append(writer.chain)
+    writer.close()
+    return chains
+
+
 def whole_names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by name."""
+    return {name: (folder / name).read_bytes() for name in whole_names(folder)}
 
 
 def experiment_of(run: Run) -> Experiment:

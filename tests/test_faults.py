@@ -18,7 +18,8 @@ from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.journal import HEAD, START, Journal, Writer
+from rbd_ref.runs.journal import START, Journal, Writer
+from rbd_ref.runs.layouts import HEAD
 from run_tools import TINY, copied, journaled, lines, refused, resumed, sha, status, trained, unfinished
 from test_data import IDX
 
@@ -32,7 +33,7 @@ STATE = DescentState(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array
 
 def checkpoint(tmp_path: Path) -> Path:
     run = runs.create(tmp_path / "run", configs.make({}))
-    runs.save_checkpoint(run, STATE, DIGEST)
+    runs.save_checkpoint(run, STATE, DIGEST, bytes(32))
     return run.checkpoints[0]
 
 
@@ -71,7 +72,7 @@ def test_every_bit_of_a_checkpoint(tmp_path: Path) -> None:
         changed[place // 8] ^= 1 << place % 8
         path.write_bytes(changed)
         try:
-            state = runs.load_checkpoint(path, DIGEST)
+            state = runs.load_checkpoint(path, DIGEST).state
             assert all(np.array_equal(x, y) for x, y in zip(state, STATE, strict=True))
         except RunError:
             pass
@@ -196,7 +197,7 @@ def test_where_the_torn_record_is(tmp_path: Path, capsys: pytest.CaptureFixture[
         file.truncate(run.journal.stat().st_size - 3)
     capsys.readouterr()
     assert status([run.folder, "--step", 7], replay.main) == 2
-    assert "ends with a torn record of 41 bytes after step 5" in capsys.readouterr().err
+    assert "ends with a torn record of 69 bytes after step 5" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
 
 def test_an_evaluation_that_a_kill_prevented(tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", *QUICK)
-    run = unfinished(copied(whole, tmp_path / "run"), START + 3 * 44)  # step 3 is journaled, nothing came after it
+    run = unfinished(copied(whole, tmp_path / "run"), START + 3 * 72)  # step 3 is journaled, nothing came after it
     runs.cut_metrics(run, 2)
     for path in run.checkpoints:
         path.unlink()

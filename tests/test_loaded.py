@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tracemalloc
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from rbd_ref.runs.archives import DEEPEST, MOST_TEXT, parse_json
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import START, encode
 from rbd_ref.training.recorded import open_run
-from run_tools import TINY, copied, experiment_of, refused, sha, status, trained, unfinished
+from run_tools import TINY, copied, experiment_of, refused, resumed, sha, status, trained, unfinished
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
 WAYS = {
@@ -53,7 +56,7 @@ def rewrite(path: Path, info: dict[str, Any] | None = None, **changes: np.ndarra
 
 
 def found_out(run: Run, path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> None:
-    """--verify refuses the file; to resume passes over it with a warning, to the same weights."""
+    """--verify refuses the file; to resume passes over it with a warning, to the same weights, and writes it anew."""
     refused(capsys, [run.folder, "--verify"], str(path), *words, command=replay.main)
     expected = sha(run)
     capsys.readouterr()
@@ -61,6 +64,8 @@ def found_out(run: Run, path: Path, capsys: pytest.CaptureFixture[str], *words: 
     warning = capsys.readouterr().err
     assert [word for word in (str(path), *words) if word not in warning] == []
     assert sha(run) == expected
+    if path == run.checkpoints[-1] and path.stem[5:].isdigit():
+        assert status([run.folder, "--verify"], replay.main) == 0
 
 
 ones = np.ones(1, dtype=np.float32)
@@ -119,7 +124,7 @@ def test_the_state_of_another_method(made: dict[str, Run], tmp_path: Path, capsy
     """Whole, but not what this run's method holds; before, to resume was refused where an earlier one would do."""
     run = copied(made["fpd"], tmp_path / "run")
     other = runs.load_checkpoint(made["plain"].checkpoints[-1], made["plain"].config().digest)
-    runs.save_checkpoint(run, other, run.config().digest)
+    runs.save_checkpoint(run, other.state, run.config().digest, other.chain)
     found_out(run, run.checkpoints[-1], capsys, "expected info, theta, origin, c, m, v")
 
 
@@ -133,7 +138,7 @@ def test_the_form_is_that_of_every_state(made: dict[str, Run]) -> None:
     for run in made.values():
         experiment = experiment_of(run)
         for path in run.checkpoints:
-            state = runs.load_checkpoint(path, run.config().digest, experiment.blank)
+            state, _ = runs.load_checkpoint(path, run.config().digest, experiment.blank)
             assert runs.shapes(state) == runs.shapes(experiment.blank(state.t))
 
 
@@ -163,9 +168,9 @@ def test_a_compressed_archive_is_not_expanded(
             for _ in range(size >> 20):
                 out.write(bytes(1 << 20))
     before = peak()
-    found_out(run, path, capsys, "is compressed to ")
     with pytest.raises(runs.RunError, match="is compressed to "):
         runs.load_checkpoint(path, run.config().digest)
+    found_out(run, path, capsys, "is compressed to ")
     assert peak() - before < 100_000
 
 
@@ -220,6 +225,41 @@ def test_texts_that_are_too_long(made: dict[str, Run], tmp_path: Path) -> None:
             read()
 
 
+@contextmanager
+def memory_below(size: int) -> Iterator[None]:
+    """No more bytes than these are held at once."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
+def test_metrics_without_an_end_are_not_held(made: dict[str, Run], tmp_path: Path) -> None:
+    """2 GB of zeros, of which the disk has none, after lines that are as they were written."""
+    run = copied(made["rbd"], tmp_path / "run")
+    before = run.metrics.read_bytes()
+    os.truncate(run.metrics, 1 << 31)
+    words = f"metrics.jsonl has a line of more than {MOST_TEXT} bytes, expected {MOST_TEXT} at most: restore or remove"
+    for read in (lambda: run.records("step"), lambda: runs.cut_metrics(run, 3)):
+        with memory_below(8 * MOST_TEXT), pytest.raises(runs.RunError, match=words):
+            read()
+    assert run.metrics.stat().st_size == 1 << 31
+    with run.metrics.open("rb") as file:
+        assert file.read(len(before)) == before
+
+
+def test_lines_of_metrics_are_held_one_at_a_time(made: dict[str, Run], tmp_path: Path) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    lines = [json.dumps({"kind": "step", "step": t, "seconds": 1, "more": "x" * 100_000}) + "\n" for t in range(300)]
+    run.metrics.write_text("".join(lines))
+    with memory_below(8 * MOST_TEXT):
+        assert sum(1 for _ in runs.metrics(run.metrics)) == 300
+        runs.cut_metrics(run, 200)
+    assert run.metrics.stat().st_size == sum(map(len, lines[:201]))
+
+
 def test_texts_as_deep_as_may_be() -> None:
     assert parse_json("[" * DEEPEST + "]" * DEEPEST)
     with pytest.raises(ValueError, match="nested too deeply"):
@@ -231,10 +271,11 @@ def test_texts_as_deep_as_may_be() -> None:
 
 def replace_record(run: Run, step: int, rows: np.ndarray) -> None:
     """Another record of a step, with the checksums that belong to it."""
+    journal = runs.journal_of(run, run.config())
+    at = [journal.first, *(record.next for record in journal.records())]
     content = run.journal.read_bytes()
-    size = (len(content) - START) // 6
-    place = START + step * size
-    run.journal.write_bytes(content[:place] + encode(step, rows.astype(np.float32)) + content[place + size :])
+    record = encode(step, rows.astype(np.float32), at[step].chain)
+    run.journal.write_bytes(content[: at[step].offset] + record + content[at[step + 1].offset :])
 
 
 def layouts(way: str) -> dict[str, tuple[np.ndarray, str]]:
@@ -257,14 +298,17 @@ def layouts(way: str) -> dict[str, tuple[np.ndarray, str]]:
 def test_records_of_another_form(
     way: str, name: str, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before a checkpoint and after it."""
-    for step in (1, 5):
+    """After a checkpoint and before one, which a record of another length puts out of its place."""
+    rows, words = layouts(way)[name]
+    for step in (5, 1):
         run = copied(made[way], tmp_path / f"run-{step}")
-        rows, words = layouts(way)[name]
         replace_record(run, step, rows)
         place = f"{run.journal} is damaged at step {step}, offset "
         refused(capsys, [run.folder, "--verify"], place, words, command=replay.main)
-        refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], place, words)
+        if step == 1 and run.journal.stat().st_size == made[way].journal.stat().st_size:
+            assert sha(resumed(unfinished(run))) == sha(made[way])
+        else:
+            refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], place, words)
 
 
 @pytest.mark.parametrize("shape", [(1, 0), (0, 4), (2, 4)])
@@ -277,8 +321,9 @@ def test_the_history_needs_a_loss_of_each_worker(shape: tuple[int, int], made: d
 
 
 def append_record(run: Run, step: int) -> None:
+    before = [record.chain for record in runs.journal_of(run, run.config()).records()][-1]
     with run.journal.open("ab") as out:
-        out.write(encode(step, np.full((1, 4), 0.5, dtype=np.float32)))
+        out.write(encode(step, np.full((1, 4), 0.5, dtype=np.float32), before))
 
 
 def test_a_surplus_record(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +341,7 @@ def test_records_of_a_run_that_is_prolonged(made: dict[str, Run], tmp_path: Path
     final = (run.folder / "final.npz").read_bytes()
     trained(run.folder, "--resume", "--epochs", "4")
     assert status([run.folder, "--verify"], replay.main) == 0
-    os.truncate(run.journal, START + 9 * 44)
+    os.truncate(run.journal, START + 9 * 72)
     (run.folder / "result.json").write_bytes(ended)
     (run.folder / "final.npz").write_bytes(final)
     run.checkpoints[-1].unlink()
@@ -437,7 +482,7 @@ def test_a_line_of_metrics_without_numbers(
     refused(capsys, ["--resume", "--quiet", "--out", unfinished(run).folder], words)
 
 
-@pytest.mark.parametrize("lost", [0, 3, 40, 60])
+@pytest.mark.parametrize("lost", [0, 3, 70, 90])
 def test_pages_of_the_journal_that_were_never_written(
     lost: int, made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -448,8 +493,8 @@ def test_pages_of_the_journal_that_were_never_written(
     run.journal.write_bytes(whole[: len(whole) - lost] + bytes(lost + 4096))
     capsys.readouterr()
     assert status(["--resume", "--out", run.folder]) == 0
-    steps = 6 - -(-lost // 44)
-    size = len(whole) + 4096 - START - 44 * steps
+    steps = 6 - -(-lost // 72)
+    size = len(whole) + 4096 - START - 72 * steps
     assert f"{run.journal} ends with a torn record of {size} bytes after step {steps}, " in capsys.readouterr().err
     assert run.journal.read_bytes() == whole
     assert sha(run) == sha(made["rbd"])

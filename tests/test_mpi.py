@@ -11,6 +11,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ import pytest
 from mpi_tools import DRIVER, FIT, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, sha, verified, why_unusable
 from rbd_ref import train
 from rbd_ref._machine import cores
+from run_tools import contents
 
 pytestmark = pytest.mark.compiled
 
@@ -273,6 +275,21 @@ def test_a_signal_while_ranks_are_set_up_stops_after_a_step(tmp_path: Path, alon
     assert found.status == 128 + signal.SIGTERM
     assert found.err == f"stopped by SIGTERM after step 1 of {STEPS}: continue with --resume\n"
     run.goes_on(0, alone["independent"])
+
+
+def test_a_signal_while_rank_0_replays_stops_all(tmp_path: Path, table: Table, alone: dict[str, str]) -> None:
+    """Though the other only waits; nothing in the folder has changed."""
+    folder = shutil.copytree(table(0, 0)[0] / "independent", tmp_path / "run")
+    for path in (folder / "result.json", folder / "final.npz", *(folder / "checkpoints").iterdir()):
+        path.unlink()
+    before = contents(folder)
+    run = Disturbed(tmp_path, "signal 0 replay", "--resume", ranks=2)
+    run.at_fault().send(signal.SIGTERM)
+    found = run.ended()
+    sentence = f"stopped by SIGTERM while the journal was replayed, after step 1 of {STEPS}: continue with --resume\n"
+    assert found == (128 + signal.SIGTERM, "", sentence)
+    assert contents(folder) == before
+    run.goes_on(2, alone["independent"])
 
 
 @pytest.mark.parametrize("library", ["", "numpy", "libmpi"])

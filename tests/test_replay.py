@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +14,23 @@ from rbd_ref import replay
 from rbd_ref.data import datasets as data
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.folder import Run
-from rbd_ref.runs.journal import CRC, HEAD, START
-from run_tools import TINY, copied, experiment_of, final, lines, one_line, refused, result, sha, status, trained
+from rbd_ref.runs.journal import START
+from rbd_ref.runs.layouts import HEAD
+from run_tools import (
+    TINY,
+    copied,
+    experiment_of,
+    final,
+    journaled,
+    lines,
+    one_line,
+    refused,
+    result,
+    rewrite_journal,
+    sha,
+    status,
+    trained,
+)
 from test_data import TEST, TRAIN, idx_contents, small, write
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
@@ -53,6 +66,12 @@ def replayed(run: Run, step: int, *flags: object) -> str:
 
 def verified(run: Run, *flags: object) -> bool:
     return status([run.folder, "--verify", *flags], replay.main) == 0
+
+
+def agree(run: Run, hashes: int) -> str:
+    """The end of what --verify says of a run that is as it was written."""
+    chain = [record.chain for record in runs.journal_of(run, run.config()).records()][-1]
+    return f"all {hashes} hashes agree, the journal's chain ends with {chain.hex()}"
 
 
 def false(capsys: pytest.CaptureFixture[str], run: Run, *words: str) -> str:
@@ -94,7 +113,7 @@ def test_what_is_printed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert status([run.folder, "--step", 6], replay.main) == 0
     assert capsys.readouterr() == (f"theta after step 6 has sha256 {sha(run)}\n", "")
     assert status([run.folder, "--verify"], replay.main) == 0
-    assert capsys.readouterr() == (f"{run.folder}: 6 steps repeated, all 2 hashes agree\n", "")
+    assert capsys.readouterr() == (f"{run.folder}: 6 steps repeated, {agree(run, 2)}\n", "")
     assert sorted(item.name for item in run.folder.parent.iterdir()) == ["run"]
 
 
@@ -180,7 +199,7 @@ def test_the_torn_record_is_counted_in_the_journal(run: Run, capsys: pytest.Capt
     """Not from the checkpoint that one starts from."""
     os.truncate(run.journal, at(run, 6) - 3)
     assert status([run.folder, "--step", 7], replay.main) == 2
-    assert "ends with a torn record of 41 bytes after step 5, " in capsys.readouterr().err
+    assert "ends with a torn record of 69 bytes after step 5, " in capsys.readouterr().err
 
 
 def test_verify_leaves_a_torn_record_out(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,17 +212,23 @@ def test_verify_leaves_a_torn_record_out(run: Run, capsys: pytest.CaptureFixture
     runs.cut_metrics(run, 5)
     assert status([run.folder, "--verify"], replay.main) == 0
     out, err = capsys.readouterr()
-    assert out == f"{run.folder}: 5 steps repeated, all 1 hashes agree\n"
+    assert out == f"{run.folder}: 5 steps repeated, {agree(run, 1)}\n"
     one_line(err, f"{run.journal} ends with a torn record of {size - 3} bytes after step 5, which is left out")
 
 
 @pytest.mark.parametrize("step", [0, 2, 4])
 @pytest.mark.parametrize("place", [0, 5, HEAD.size + 2])
-def test_a_damaged_record_is_named(run: Run, step: int, place: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_record_is_named(
+    made: Run, run: Run, step: int, place: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     offset = at(run, step)
     change(run, offset + place)
     words = f"{run.journal} is damaged at step {step}, offset {offset}: "
+    expected = replayed(made, 5)
     false(capsys, run, words)
+    if step < 3:
+        assert replayed(run, 5) == expected  # from the checkpoint, without a look at what was before it
+        run.checkpoints[0].unlink()
     refused(capsys, [run.folder, "--step", 5], words, command=replay.main)
 
 
@@ -228,7 +253,7 @@ def test_no_journal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_byte_of_a_checkpoint(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     path = run.checkpoints[0]
-    whole, theta = path.read_bytes(), runs.load_checkpoint(path, run.config().digest).theta.tobytes()
+    whole, theta = path.read_bytes(), runs.load_checkpoint(path, run.config().digest).state.theta.tobytes()
     changed = bytearray(whole)
     changed[whole.index(theta) + 100] ^= 1
     path.write_bytes(changed)
@@ -238,10 +263,10 @@ def test_a_byte_of_a_checkpoint(run: Run, capsys: pytest.CaptureFixture[str]) ->
 def rewritten(run: Run, place: int) -> None:
     """Another theta in a checkpoint, with all sums as they should be."""
     path = run.checkpoints[place]
-    state = runs.load_checkpoint(path, run.config().digest)
+    state, chain = runs.load_checkpoint(path, run.config().digest)
     theta = state.theta.copy()
     theta[17] = np.nextafter(theta[17], np.float32(9))
-    runs.save_checkpoint(run, state._replace(theta=theta), run.config().digest)
+    runs.save_checkpoint(run, state._replace(theta=theta), run.config().digest, chain)
 
 
 @pytest.mark.parametrize(("place", "step"), [(0, 3), (1, 6)])
@@ -270,18 +295,96 @@ def test_a_file_that_is_no_longer_what_it_was(
     false(capsys, run, str(run.folder / name))
 
 
+# Journals that were made anew, with every checksum as it should be.
+
+
+def forged(run: Run, step: int, column: int = 1) -> list[bytes]:
+    """Another number in the record of a step; the chain values of what is now a whole journal of six steps."""
+    rows = journaled(run)[step].copy()
+    rows[0, column] = 2 * rows[0, column] + 1e-3
+    return rewrite_journal(run, step, rows)
+
+
+def forge_checkpoint(run: Run, place: int, chains: list[bytes]) -> None:
+    """The chain value that now belongs to it."""
+    state, _ = runs.load_checkpoint(run.checkpoints[place], run.config().digest)
+    runs.save_checkpoint(run, state, run.config().digest, chains[state.t])
+
+
+def forge_result(run: Run, chains: list[bytes]) -> None:
+    (run.folder / "result.json").write_text(json.dumps({**result(run), "journal": chains[-1].hex()}))
+
+
+@pytest.mark.parametrize("column", [1, -1])
 @pytest.mark.parametrize(("step", "named"), [(0, 3), (2, 3), (3, 6), (5, 6)])
-def test_another_coefficient(run: Run, step: int, named: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the checksum that belongs to it: it is found at the next hash that was written down."""
-    start, content = at(run, step) + HEAD.size, bytearray(run.journal.read_bytes())
-    body = slice(start, start + 16)
-    numbers = list(struct.unpack("<4f", content[body]))
-    numbers[1] = 2 * numbers[1] + 1e-3
-    content[body] = struct.pack("<4f", *numbers)
-    content[start + 16 : start + 20] = CRC.pack(zlib.crc32(content[body]))
-    run.journal.write_bytes(content)
-    assert len(list(runs.journal_of(run, run.config()).records())) == 6
-    false(capsys, run, f"does not agree with its journal at step {named}: ")
+def test_another_journal(run: Run, step: int, named: int, column: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found at the next chain value that was written down; a loss too, from which no weights follow."""
+    before = runs.load_checkpoint(run.checkpoints[named // 3 - 1], run.config().digest).chain
+    chains = forged(run, step, column)
+    words = f"does not agree with its journal at step {named}: "
+    false(capsys, run, words, before.hex(), chains[named].hex())
+
+
+def test_a_checkpoint_tells_of_another_journal_without_a_result(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    chains = forged(run, 5, -1)
+    forge_result(run, chains)
+    false(capsys, run, "does not agree with its journal at step 6: step-00000006.npz says that its chain value is ")
+    (run.folder / "result.json").unlink()
+    false(capsys, run, "does not agree with its journal at step 6: step-00000006.npz says that its chain value is ")
+
+
+def test_the_result_tells_of_another_journal_without_checkpoints(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    chains = forged(run, 1, -1)
+    for place in (0, 1):
+        forge_checkpoint(run, place, chains)
+    kept = result(run)["journal"]
+    words = f"at step 6: result.json says that its chain value is {kept}, expected {chains[-1].hex()}: "
+    false(capsys, run, "does not agree with its journal ", words)
+    for path in run.checkpoints:
+        path.unlink()
+    runs.cut_metrics(run, 0)
+    false(capsys, run, "does not agree with its journal ", words)
+
+
+def test_who_forges_everything_changes_the_chains_end(made: Run, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then the folder agrees with itself, but not with the digits that were noted elsewhere."""
+    chains = forged(run, 1, -1)
+    for place in (0, 1):
+        forge_checkpoint(run, place, chains)
+    forge_result(run, chains)
+    capsys.readouterr()
+    assert verified(run)
+    assert result(made)["journal"] not in capsys.readouterr().out
+    assert verified(made)
+    assert capsys.readouterr().out.endswith(f" ends with {result(made)['journal']}\n")
+
+
+def test_a_coefficient_with_all_chain_values(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights tell."""
+    chains = forged(run, 4)
+    forge_checkpoint(run, 1, chains)
+    forge_result(run, chains)
+    false(capsys, run, "does not agree with its journal at step 6: theta has sha256 ", sha(run))
+
+
+@pytest.mark.parametrize("value", [None, 3, "00" * 32])
+def test_another_chain_value_in_the_result(run: Run, value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    (run.folder / "result.json").write_text(json.dumps({**result(run), "journal": value}))
+    false(capsys, run, f"at step 6: result.json says that its chain value is {value}, expected ")
+
+
+def test_a_result_without_a_chain_value(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    values = result(run)
+    del values["journal"]
+    (run.folder / "result.json").write_text(json.dumps(values))
+    false(capsys, run, f"{run.folder / 'result.json'} lacks journal, expected it as it was written")
+
+
+def test_a_journal_of_an_earlier_version(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.journal.write_bytes(b"RBDJRNL1" + run.journal.read_bytes()[8:])
+    words = f"{run.journal} is the journal of an earlier version, RBDJRNL1, expected RBDJRNL2: start a new run"
+    false(capsys, run, words)
+    refused(capsys, ["--resume", "--out", run.folder], words)
 
 
 def test_checkpoints_beyond_the_journal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +405,8 @@ def test_a_run_that_overflowed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert status([*QUICK, *flags, "--quiet", "--out", tmp_path / "run"]) == 2
     capsys.readouterr()
     assert status([tmp_path / "run", "--verify"], replay.main) == 0
-    assert capsys.readouterr() == (f"{tmp_path / 'run'}: 1 steps repeated, all 0 hashes agree\n", "")
+    run = Run(tmp_path / "run")
+    assert capsys.readouterr() == (f"{run.folder}: 1 steps repeated, {agree(run, 0)}\n", "")
 
 
 # Data.

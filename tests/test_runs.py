@@ -23,12 +23,14 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError, write_whole
 from rbd_ref.runs.folder import Run, load_checkpoint, newest, save_checkpoint
-from rbd_ref.runs.journal import Writer
+from rbd_ref.runs.journal import Journal, Writer, chain_start, encode
+from rbd_ref.runs.layouts import CHAIN, Layout, Layouts, Stretch
 from run_tools import TINY, lines, trained
 from tools import ROOT, bits, run_python
 
 DIGEST = "ab" * 32
 STATE = DescentState(np.array([1.0, -0.0, 3e-45], dtype=np.float32), 7, np.array([0.5, 2.0, 4.0], dtype=np.float32))
+ROWS = np.ones((1, 2), dtype=np.float32)  # what is sent at every step
 
 vectors = hnp.arrays(np.uint32, st.integers(0, 6)).map(lambda words: words.view(np.float32))
 matrices = hnp.arrays(np.uint32, st.tuples(st.integers(1, 3), st.integers(1, 4))).map(lambda x: x.view(np.float32))
@@ -63,13 +65,32 @@ def refused(path: Path, digest: str = DIGEST) -> str:
 def unharmed_or_named(path: Path) -> bool:
     """Whether a file that was changed gives the same state or a sentence that names it, and nothing else."""
     try:
-        return same(load_checkpoint(path, DIGEST), STATE)
+        return same(load_checkpoint(path, DIGEST).state, STATE)
     except RunError as error:
         return str(error).startswith(f"{path} ")
 
 
+def chain_after(steps: int) -> bytes:
+    """The chain value of a journal of steps that are all alike."""
+    chain = chain_start(DIGEST)
+    for t in range(steps):
+        chain = encode(t, ROWS, chain)[-CHAIN:]
+    return chain
+
+
+def journal(run: Run, steps: int = 210) -> Journal:
+    """The journal of a run of such steps."""
+    run.journal.unlink(missing_ok=True)
+    writer = Writer.create(run.journal, DIGEST)
+    for t in range(steps):
+        writer.append(t, ROWS)
+    writer.close()
+    return Journal(run.journal, DIGEST, Layouts(Stretch(0, Layout(*ROWS.shape))))
+
+
 def saved(run: Run, state: Any = STATE, digest: str = DIGEST) -> Path:
-    save_checkpoint(run, state, digest)
+    """A checkpoint that fits the journal; of states that it does not reach, one that follows its start."""
+    save_checkpoint(run, state, digest, chain_after(state.t if state.t < 300 else 0))
     return run.folder / "checkpoints" / f"step-{state.t:08d}.npz"
 
 
@@ -82,7 +103,7 @@ def test_states_come_back_to_the_bit(tmp_path_factory: pytest.TempPathFactory, s
     run = Run(tmp_path_factory.getbasetemp() / "states")
     (run.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     path = saved(run, state)
-    assert same(load_checkpoint(path, DIGEST), state)
+    assert same(load_checkpoint(path, DIGEST).state, state)
     with np.load(path, allow_pickle=False) as file:
         assert all(file[name].dtype in (np.float32, file["info"].dtype) for name in file.files)
         assert json.loads(str(file["info"]))["sha256"] == hashlib.sha256(state.theta.tobytes()).hexdigest()
@@ -105,7 +126,7 @@ def test_every_place_to_cut_a_checkpoint(run: Run) -> None:
         path.write_bytes(whole[:cut])
         assert "is no whole checkpoint" in refused(path)
     path.write_bytes(whole)
-    assert same(load_checkpoint(path, DIGEST), STATE)
+    assert same(load_checkpoint(path, DIGEST).state, STATE)
     gc.collect()  # a file that was left open would complain
 
 
@@ -175,7 +196,7 @@ def test_other_files_are_named_and_passed_over(run: Run, kind: str) -> None:
     path = run.folder / "checkpoints" / "step-00000009.npz"
     foreign(path, kind)
     assert "is no whole checkpoint" in refused(path)
-    state, wrong = newest(run, DIGEST, 100)
+    state, _, wrong = newest(run, journal(run), DIGEST, 100)
     assert same(state, STATE)
     assert len(wrong) == 1
     assert wrong[0].startswith(f"{path} is no whole checkpoint")
@@ -185,7 +206,7 @@ def test_a_checkpoint_of_another_run(run: Run) -> None:
     saved(run)
     path = saved(run, STATE._replace(t=9), digest="00" * 32)
     assert "is not this run's checkpoint or its theta has changed" in refused(path)
-    state, wrong = newest(run, DIGEST, 100)
+    state, _, wrong = newest(run, journal(run), DIGEST, 100)
     assert same(state, STATE)
     assert [path.name in text for text in wrong] == [True]
 
@@ -201,16 +222,47 @@ def test_a_checkpoint_with_another_theta(run: Run) -> None:
 
 
 def test_the_newest_checkpoint(run: Run) -> None:
-    """The last of so many steps at most; of those after it only the broken ones are mentioned."""
-    assert newest(run, DIGEST, 100) == (None, [])
+    """The last of so many steps at most; of those between only the broken ones are mentioned."""
+    found = journal(run)
+    assert newest(run, found, DIGEST, 100) == (None, found.first, [])
     for t in (3, 10, 200, 99_999_999):
         saved(run, STATE._replace(t=t))
     foreign(run.folder / "checkpoints" / "step-00000150.npz", "nothing")
     foreign(run.folder / "checkpoints" / "step-00000002.npz", "nothing")
-    for steps, found, broken in ((2, None, 2), (3, 3, 1), (9, 3, 1), (10, 10, 1), (199, 10, 1), (200, 200, 0)):
-        state, wrong = newest(run, DIGEST, steps)
-        assert (state and state.t) == found
+    for steps, t, broken in ((2, 0, 1), (3, 3, 0), (9, 3, 0), (10, 10, 0), (199, 10, 1), (200, 200, 0), (None, 200, 1)):
+        state, place, wrong = newest(run, found, DIGEST, steps)
+        assert (state.t if state else 0) == t
+        assert place == found.place(t)
         assert len(wrong) == broken
+
+
+def test_a_checkpoint_that_does_not_fit_the_journal(run: Run) -> None:
+    """Of another run of the same configuration, or of more steps than are journaled: an earlier one will do."""
+    saved(run, STATE._replace(t=3))
+    path = saved(run, STATE._replace(t=9))
+    save_checkpoint(run, STATE._replace(t=9), DIGEST, chain_after(8))
+    state, place, wrong = newest(run, journal(run), DIGEST)
+    assert state is not None
+    assert (state.t, place.t, place.chain) == (3, 3, chain_after(3))
+    sentence = f"{path} follows the journal's chain value {chain_after(8).hex()}, expected the one after step 9 in "
+    assert wrong == [f"{sentence}journal.rbd, {chain_after(9).hex()}: restore or remove it, others will do"]
+    saved(run, STATE._replace(t=9))
+    _, place, wrong = newest(run, journal(run, 8), DIGEST)
+    assert place.t == 3
+    assert [f"{path} is the state after step 9, expected one that journal.rbd reaches" in text for text in wrong] == [
+        True
+    ]
+    assert newest(run, journal(run, 9), DIGEST)[1].t == 9
+
+
+@pytest.mark.parametrize("value", [None, 3, "", "00" * 31, "zz" * 32, ["00" * 32]])
+def test_a_checkpoint_without_a_chain_value(run: Run, value: object) -> None:
+    path = saved(run)
+    with np.load(path, allow_pickle=False) as file:
+        found = dict(file)
+    info = {**json.loads(str(found["info"])), "journal": value}
+    np.savez(path, **{**found, "info": np.array(json.dumps(info))})
+    assert "is no whole checkpoint" in refused(path)
 
 
 def test_the_checkpoints_are_in_the_order_of_steps(run: Run) -> None:
@@ -419,7 +471,7 @@ def test_keys_are_asked_for_by_those_who_need_them(run: Run) -> None:
     assert run.result(needed=()) == {"test_accuracy": 0.5}
     with pytest.raises(RunError, match=rf"^{run.metrics}, line 1, lacks seconds, expected"):
         run.records("step")
-    with pytest.raises(RunError, match=r"result.json lacks step, sha256, expected"):
+    with pytest.raises(RunError, match=r"result.json lacks step, sha256, journal, expected"):
         run.result()
 
 
@@ -438,12 +490,13 @@ def test_results_that_no_parser_reads(run: Run, content: bytes) -> None:
 def test_a_file_that_cannot_be_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even by root, who may read everything."""
 
-    def broken(path: Path) -> bytes:
+    def broken(path: Path, *_: object) -> bytes:
         raise OSError(5, "Input/output error")
 
     run.metrics.write_text(metric(1))
     (run.folder / "result.json").write_text("{}")
     monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr(Path, "open", broken)
     for read in (lambda: run.records("step"), run.result):
         with pytest.raises(RunError, match=r"cannot be read \(Input/output error\), expected the folder of a run: "):
             read()

@@ -21,15 +21,19 @@ from typing import NamedTuple
 
 import pytest
 
+from mpi_tools import DRIVER, SOON, job
 from rbd_ref import replay, train
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs import presets
 from rbd_ref.runs.config import RATES
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import START
+from rbd_ref.runs.layouts import CHAIN
 from run_tools import (
     TINY,
+    contents,
     copied,
+    experiment_of,
     journal_reaches,
     lines,
     one_line,
@@ -212,7 +216,7 @@ def test_a_run_killed_after_its_last_step(whole: Run, tmp_path: Path) -> None:
 
 def test_what_a_kill_prevented_is_made_up_for(whole: Run, tmp_path: Path) -> None:
     """A step was journaled, and nothing came after it: its evaluation and its checkpoint follow."""
-    run = unfinished(copied(whole, tmp_path / "run"), START + 3 * 44)
+    run = unfinished(copied(whole, tmp_path / "run"), START + 3 * 72)
     runs.cut_metrics(run, 2)
     for path in run.checkpoints:
         path.unlink()
@@ -233,7 +237,7 @@ def test_a_torn_record_and_a_broken_checkpoint_are_said(
     capsys.readouterr()
     assert status(["--resume", "--out", run.folder]) == 0
     first, second, third = capsys.readouterr().err.splitlines()
-    assert first == f"{run.journal} ends with a torn record of 39 bytes after step 5, which is left out"
+    assert first == f"{run.journal} ends with a torn record of 67 bytes after step 5, which is left out"
     assert second.startswith(f"{run.folder / 'checkpoints' / 'step-00000003.npz'} is no whole checkpoint")
     assert third == f"{run.folder} continues after step 5 of 6"
     assert sha(run) == sha(whole)
@@ -242,16 +246,86 @@ def test_a_torn_record_and_a_broken_checkpoint_are_said(
 def test_a_damaged_journal_is_not_gone_on_with(whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is named by step and offset, and nothing is changed; what the sentence says to do about it helps."""
     run = unfinished(copied(whole, tmp_path / "run"))
-    content = bytearray(run.journal.read_bytes())
-    content[START + 44 + 30] ^= 1
-    run.journal.write_bytes(content)
-    before = {name: (run.folder / name).read_bytes() for name in whole_names(run.folder)}
-    offset = START + 44
-    sentence = refused(capsys, ["--resume", "--out", run.folder], f"is damaged at step 1, offset {offset}: ")
-    assert {name: (run.folder / name).read_bytes() for name in whole_names(run.folder)} == before
+    run.checkpoints[-1].unlink()
+    offset = START + 4 * 72
+    spoil(run, slice(offset + 30, offset + 31))
+    before = contents(run.folder)
+    sentence = refused(capsys, ["--resume", "--out", run.folder], f"is damaged at step 4, offset {offset}: ")
+    assert contents(run.folder) == before
     (advice,) = re.findall("`(truncate [^`]*)`", sentence)
     subprocess.run(advice.split(), check=True)
     assert sha(resumed(run)) == sha(whole)
+    assert replays(run)
+
+
+def spoil(run: Run, part: slice) -> None:
+    """Other bytes in a part of the journal."""
+    content = bytearray(run.journal.read_bytes())
+    content[part] = bytes(byte ^ 0xFF for byte in content[part])
+    run.journal.write_bytes(content)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("flags", [(), ("--switch", "1:sgd"), ("--method", "sgd", "--switch", "1:rbd")])
+def test_a_resumption_reads_what_follows_its_checkpoint(
+    tmp_path: Path, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All else may be lost, to the last bytes before it, and the run ends as it would have; --verify finds it out."""
+    whole = trained(tmp_path / "whole", *QUICK, "--epochs", "3", *flags)
+    layouts = experiment_of(whole).layouts
+    run = unfinished(copied(whole, tmp_path / "run"), START + layouts.length(8))
+    run.checkpoints[-1].unlink()
+    assert len(run.checkpoints) == 2
+    spoil(run, slice(START, START + layouts.length(6) - CHAIN))
+    capsys.readouterr()
+    assert status(["--resume", "--out", run.folder]) == 0
+    one_line(capsys.readouterr().err, f"{run.folder} continues after step 8 of 9")
+    assert sha(run) == sha(whole)
+    words = f"is damaged at step 0, offset {START}: "
+    refused(capsys, [run.folder, "--verify"], words, command=replay.main)
+    before = whole.journal.read_bytes()[START + layouts.length(6) - CHAIN :]
+    assert run.journal.read_bytes().endswith(before)
+
+
+def test_a_checkpoint_whose_chain_value_is_lost(whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then the one before has to do, and the record before it is read, which is torn."""
+    run = unfinished(copied(whole, tmp_path / "run"))
+    offset = START + 5 * 72
+    spoil(run, slice(offset + 71, offset + 72))
+    capsys.readouterr()
+    assert status(["--resume", "--out", run.folder]) == 0
+    torn, passed, last = capsys.readouterr().err.splitlines()
+    assert torn == f"{run.journal} ends with a torn record of 72 bytes after step 5, which is left out"
+    assert passed.startswith(f"{run.folder / 'checkpoints' / 'step-00000006.npz'} follows the journal's chain value ")
+    assert last == f"{run.folder} continues after step 5 of 6"
+    assert sha(run) == sha(whole)
+    assert replays(run)
+
+
+def test_a_journal_that_is_shorter_than_a_checkpoint_says(
+    whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = unfinished(copied(whole, tmp_path / "run"), START + 5 * 72)
+    capsys.readouterr()
+    assert status(["--resume", "--out", run.folder]) == 0
+    passed, last = capsys.readouterr().err.splitlines()
+    path = run.folder / "checkpoints" / "step-00000006.npz"
+    assert passed.startswith(f"{path} is the state after step 6, expected one that journal.rbd reaches, which has 400 ")
+    assert last == f"{run.folder} continues after step 5 of 6"
+    assert sha(run) == sha(whole)
+
+
+def test_a_checkpoint_of_other_steps_is_passed_over_and_replaced(
+    whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole, and of this configuration: only the chain tells that other steps led to it."""
+    run = unfinished(copied(whole, tmp_path / "run"))
+    state, _ = runs.load_checkpoint(run.checkpoints[-1], run.config().digest)
+    runs.save_checkpoint(run, state._replace(theta=-state.theta), run.config().digest, bytes(32))
+    capsys.readouterr()
+    assert status(["--resume", "--out", run.folder]) == 0
+    assert f"{run.checkpoints[-1]} follows the journal's chain value {'00' * 32}, " in capsys.readouterr().err
+    assert sha(run) == sha(whole)
     assert replays(run)
 
 
@@ -292,6 +366,25 @@ def test_a_process_that_is_asked_to_stop(tmp_path: Path, kind: signal.Signals, c
     assert replays(run)
     whole = trained(tmp_path / "whole", *EPOCHS, "--steps", step + 20)
     assert sha(resumed(run, "--steps", step + 20)) == sha(whole)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_asked_to_stop_while_it_replays(whole: Run, tmp_path: Path, kind: signal.Signals) -> None:
+    """It has nothing to write, says so, and can be resumed again."""
+    run = unfinished(copied(whole, tmp_path / "run"), START + 5 * 72)
+    for path in run.checkpoints:
+        path.unlink()
+    before = contents(run.folder)
+    mark = tmp_path / "reached"
+    more = {"RBD_TEST_FAULT": "signal 0 replay", "RBD_TEST_REACHED": str(mark)}
+    asked = job(0, (DRIVER, "one", "--resume", "--out", run.folder), tmp_path, **more)
+    asked.until(mark.exists, "the replay")
+    asked.send(kind)
+    sentence = f"stopped by {kind.name} while the journal was replayed, after step 1 of 6: continue with --resume\n"
+    assert asked.ended(SOON) == (128 + kind, "", sentence)
+    assert contents(run.folder) == before
+    assert sha(resumed(run)) == sha(whole)
 
 
 def test_a_wish_to_stop_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

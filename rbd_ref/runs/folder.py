@@ -5,7 +5,8 @@
     journal.rbd      what the workers sent at each step        appended, see journal.py
     checkpoints/     step-00000037.npz: the state after 37     each written whole, then named
     final.npz        theta at the end                          written whole, then named
-    result.json      final figures and the sha256 of theta     written whole, then named, last of all
+    result.json      final figures, the sha256 of theta and
+                     the journal's last chain value            written whole, then named, last of all
 
 Nothing is pickled: arrays are npz, all else is text.
 All who read a run do it here. Training and replay go on from what they read, so they ask for every key that they
@@ -20,7 +21,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -33,7 +34,8 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, disk, reading, write_whole
-from rbd_ref.runs.journal import START, Journal, Layouts
+from rbd_ref.runs.journal import START, Journal, Place
+from rbd_ref.runs.layouts import CHAIN, Layouts
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
     "DescentState": DescentState,
@@ -42,8 +44,16 @@ STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
 Snapshot = DescentState | FixedProjectionState
 Template = Callable[[int], State]  # a state of the form that one after t steps has
 
+
+class Checkpoint(NamedTuple):
+    """A state, and the journal's chain value after its steps."""
+
+    state: Snapshot
+    chain: bytes
+
+
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
-RESULT_KEYS = ("step", "sha256")  # of result.json, as far as they are read again
+RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they are read again
 
 
 def sha256(theta: Float32Array) -> str:
@@ -169,11 +179,11 @@ def begun(run: Run) -> bool:
         return run.journal.exists() and run.journal.stat().st_size >= START
 
 
-def save_checkpoint(run: Run, state: State, digest: str) -> str:
-    """The state after its t steps; the sha256 of its theta."""
+def save_checkpoint(run: Run, state: State, digest: str, chain: bytes) -> str:
+    """The state after its t steps, with the journal's chain value there; the sha256 of its theta."""
     found = sha256(state.theta)
     numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
-    info = {"state": type(state).__name__, "sha256": found, "digest": digest, **numbers}
+    info = {"state": type(state).__name__, "sha256": found, "digest": digest, "journal": chain.hex(), **numbers}
     arrays = {name: value for name, value in state._asdict().items() if name not in numbers}
     save_arrays(checkpoint_path(run, state.t), info, **arrays)
     return found
@@ -187,20 +197,47 @@ def step_of(path: Path) -> int:
     return int(number)
 
 
-def load_checkpoint(path: Path, digest: str, template: Template | None = None) -> Snapshot:
-    """The state in a file, if it is whole, of this configuration and of the same form as the template's."""
+def load_checkpoint(path: Path, digest: str, template: Template | None = None) -> Checkpoint:
+    """The checkpoint in a file, if it is whole, of this configuration and of the same form as the template's."""
     t = step_of(path)
     try:
         expected = template(t) if template else None
         info, arrays = read_arrays(path, shapes(expected) if expected else None)
         state = _assembled(_kind(info, expected), info, arrays)
         _check_state(state, t, expected)
+        chain = _chain_value(info["journal"])
         known = info["digest"], info["sha256"]
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
         raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
     if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
-    return state
+    return Checkpoint(state, chain)
+
+
+def load_fitting(path: Path, journal: Journal, digest: str, template: Template | None = None) -> tuple[Snapshot, Place]:
+    """The state in a checkpoint's file and its place in the journal, which holds the same chain value there."""
+    t = step_of(path)
+    place = journal.place(t)
+    if place is None:
+        raise RunError(
+            f"{path} is the state after step {t}, expected one that {journal.path.name} reaches, which has "
+            f"{journal.size} bytes: restore the journal, or remove it, others will do"
+        )
+    found = load_checkpoint(path, digest, template)
+    if found.chain != place.chain:
+        raise RunError(
+            f"{path} follows the journal's chain value {found.chain.hex()}, expected the one after step {t} in "
+            f"{journal.path.name}, {place.chain.hex()}: restore or remove it, others will do"
+        )
+    return found.state, place
+
+
+def _chain_value(text: Any) -> bytes:
+    """The chain value that 64 digits stand for."""
+    value = bytes.fromhex(text) if isinstance(text, str) else b""
+    if len(value) != CHAIN:
+        raise ValueError(f"journal is {text!r}, expected the {2 * CHAIN} digits of a chain value")
+    return value
 
 
 def load_final(run: Run, D: int) -> str | None:
@@ -276,12 +313,23 @@ def _values(content: bytes, where: str, needed: Sequence[str]) -> dict[str, Any]
     return values
 
 
+def _lines(path: Path) -> Iterator[bytes]:
+    """Each line without its end, held one at a time; what follows the last end of a line is nothing, or torn."""
+    with reading(path):
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            while (line := file.readline(MOST_TEXT + 1)).endswith(b"\n"):
+                yield line[:-1]
+    if len(line) > MOST_TEXT:
+        raise RunError(
+            f"{path} has a line of more than {MOST_TEXT} bytes, expected {MOST_TEXT} at most: restore or remove it"
+        )
+
+
 def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[dict[str, Any], str]]:
     """Each whole line of metrics and its text; a torn last one is left out."""
-    with reading(path):
-        content = path.read_bytes() if path.is_file() else b""
-    whole = content.split(b"\n")[:-1]  # what follows the last end of a line is nothing, or torn
-    for number, line in enumerate(whole, 1):
+    for number, line in enumerate(_lines(path), 1):
         where = f"{path}, line {number},"
         values = _values(line, where, needed)
         for name, kinds in (("step", int), ("seconds", int | float)):
@@ -303,22 +351,31 @@ def evaluations(run: Run) -> dict[int, dict[str, float]]:
 
 def cut_metrics(run: Run, t: int) -> None:
     """Leave the lines of the first t steps only."""
-    kept = [line for values, line in metrics(run.metrics) if values["step"] <= t]
-    write_text(run.metrics, "".join(kept))
+
+    def write(out: BinaryIO) -> None:
+        for values, line in metrics(run.metrics):
+            if values["step"] <= t:
+                out.write(line.encode())
+
+    write_whole(run.metrics, write)
 
 
-def newest(run: Run, digest: str, steps: int, template: Template | None = None) -> tuple[Snapshot | None, list[str]]:
-    """The last whole checkpoint of `steps` steps at most, if there is one, and what was wrong with those after it."""
-    wrong = []
+def newest(
+    run: Run, journal: Journal, digest: str, steps: int | None = None, template: Template | None = None
+) -> tuple[Snapshot | None, Place, list[str]]:
+    """The last whole checkpoint that fits the journal, of `steps` steps at most; its place; what is wrong with others.
+
+    Without any, the place is that of the first record.
+    """
+    wrong: list[str] = []
     for path in reversed(run.checkpoints):
         try:
-            state = load_checkpoint(path, digest, template)
+            if steps is None or step_of(path) <= steps:
+                state, place = load_fitting(path, journal, digest, template)
+                return state, place, wrong
         except RunError as error:
             wrong.append(str(error))
-            continue
-        if state.t <= steps:
-            return state, wrong
-    return None, wrong
+    return None, journal.first, wrong
 
 
 def journal_of(run: Run, config: Config, layouts: Layouts | None = None) -> Journal:

@@ -15,12 +15,13 @@ from rbd_ref import backend as backends
 from rbd_ref import methods
 from rbd_ref._types import F32
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Method, Replica, State
 from rbd_ref.methods.schedule import Schedule
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.journal import Layout, Record
+from rbd_ref.runs.journal import Record
+from rbd_ref.runs.layouts import Layout, Layouts, Stretch
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 
 
@@ -76,9 +77,13 @@ class Experiment:
         """A state of the form that those after t steps have, for checkpoints to be compared with."""
         return self.schedule.blank(self.plan.D, t)
 
-    def layout(self, t: int) -> Layout:
-        """What the record of step t is like: what each worker sent, where that is kept, and its loss."""
-        method = self.schedule.at(t).method
+    @property
+    def layouts(self) -> Layouts:
+        """What the records are like: what each worker sent, where that is kept, and its loss."""
+        return Layouts(*(Stretch(phase.first, self._layout(phase.method)) for phase in self.schedule.phases))
+
+    def _layout(self, method: Method[State]) -> Layout:
+        """Of the records of a method's steps."""
         return Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:

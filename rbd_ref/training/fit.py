@@ -28,7 +28,7 @@ from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.logbook import Console, Logbook, stderr
 from rbd_ref.training.problem import Problem
-from rbd_ref.training.resume import resume
+from rbd_ref.training.resume import Interrupted, resume
 from rbd_ref.training.trainer import Callback, Log, NullLog, Stopped, StopRequest, Trainer
 
 PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there
@@ -160,14 +160,30 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
     collectively(communicator, lambda: node.first_on_each_node(experiment.problem.prepare), *EXPECTED)
     if communicator.size > 1:
         collectively(communicator, lambda: node.first_on_each_node(experiment.rehearse), *EXPECTED)
-    started = collectively(
-        communicator, lambda: _begin(job, experiment, world) if communicator.rank == 0 else None, *EXPECTED
-    )
+    started = _start(job, experiment, world)
     job.out = communicator.broadcast(job.out)
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
     return experiment, experiment.schedule.resume(state), started[1] if started else NullLog()
+
+
+def _start(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook] | None:
+    """What rank 0 begins with, None on others; all ranks leave where it is interrupted."""
+    communicator = world.communicator
+
+    def begin() -> tuple[Replica[State], Logbook] | Interrupted | None:
+        try:
+            return _begin(job, experiment, world) if communicator.rank == 0 else None
+        except Interrupted as interrupted:
+            return interrupted
+
+    started = collectively(communicator, begin, *EXPECTED)
+    interrupted = communicator.broadcast(started if isinstance(started, Interrupted) else None)
+    if interrupted is not None:
+        raise interrupted
+    assert not isinstance(started, Interrupted)
+    return started
 
 
 def _prepare(job: Job, world: World) -> Experiment:
@@ -254,7 +270,7 @@ def _continue(
     job: Job, experiment: Experiment, world: World, console: Console, run: Run
 ) -> tuple[Replica[State], Logbook]:
     """The replica after the last whole record of a run's journal, and the log from there on."""
-    resumed = resume(experiment, run)
+    resumed = resume(experiment, run, job.stop)
     for text in resumed.warnings:
         _warn(job, text)
     if job.verbose and not job.quiet:

@@ -23,7 +23,7 @@ from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import folder as folders
-from rbd_ref.runs.files import disk
+from rbd_ref.runs.files import RunError, disk
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
 from rbd_ref.runs.lock import FolderLock
@@ -73,7 +73,7 @@ class RunWriter:
         self.run = run
         digest = experiment.config.digest
         self.journal = (
-            Writer.create(run.journal, digest) if resumed is None else Writer.reopen(run.journal, resumed.end)
+            Writer.create(run.journal, digest) if resumed is None else Writer.reopen(run.journal, resumed.place)
         )
 
     def line(self, kind: str, t: int, seconds: float, **values: Any) -> None:
@@ -85,11 +85,20 @@ class RunWriter:
 
     def checkpoint(self, replica: Replica[State], seconds: float) -> None:
         """The journal first, then what a run can be resumed from, unless it is there."""
-        if folders.checkpoint_path(self.run, replica.t).exists():
+        if self._has_checkpoint(replica.t):
             return
         self.journal.sync()
-        digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest)
+        digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest, self.journal.chain)
         self.line("checkpoint", replica.t, seconds, sha256=digest)
+
+    def _has_checkpoint(self, t: int) -> bool:
+        """Whether the checkpoint after t steps is there, whole, and of the steps in the journal."""
+        path = folders.checkpoint_path(self.run, t)
+        try:
+            kept = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
+        except RunError:
+            return False
+        return kept.chain == self.journal.chain
 
     def finish(self, replica: Replica[State], values: dict[str, Any]) -> None:
         """theta and the final figures, these last of all."""
@@ -259,6 +268,7 @@ class Logbook:
             "workers": c.workers,
             "bytes_per_step": 4 * (self.experiment.schedule.at(0).method.payload_size + BESIDE),
             "version": rbd_ref.__version__,
+            **({"journal": self.writer.journal.chain.hex()} if self.writer is not None else {}),
         }
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ Tests: tests/test_fit.py, tests/test_replay.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
-from rbd_ref.runs.journal import Layout
+from rbd_ref.runs.layouts import Layout, Layouts, Stretch
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.problem import Problem
-from rbd_ref.training.resume import newest, repeat, torn_record
+from rbd_ref.training.resume import journal_of, origin, repeat, torn_record
 from rbd_ref.training.verification import Verification
 
 Warn = Callable[[str], object]
@@ -68,8 +68,8 @@ class RecordedRun:
     @cached_property
     def history(self) -> History:
         """Losses from the journal, figures from the metrics."""
-        layout = Layout(self.config.workers)  # all that is known without the problem
-        journal = folders.journal_of(self.run, self.config, lambda t: layout)
+        layouts = Layouts(Stretch(0, Layout(self.config.workers)))  # all that is known without the problem
+        journal = folders.journal_of(self.run, self.config, layouts)
         losses = [float(record.losses.mean()) for record in journal.records()]
         return History(losses, folders.evaluations(self.run))
 
@@ -88,29 +88,38 @@ class RecordedRun:
         return self.replica(self.steps if step is None else step).theta
 
     def replica(self, step: int) -> Replica[State]:
-        """The replica after `step` steps, from the last whole checkpoint before or from theta0."""
+        """The replica after `step` steps, from the last checkpoint before that fits the journal, or from theta0."""
         if step < 0:
             raise RunError(f"--step is {step}, expected a number of steps from 0 up")
-        first, warnings = newest(self.experiment, self.run, step)
-        for text in warnings:
-            self.warn(text)
-        for replica in self._from(first):
+        journal = journal_of(self.experiment, self.run)
+        replica, place, warnings = origin(self.experiment, self.run, journal, step)
+        self._warn(warnings)
+        if replica.t == step:
+            return replica
+        for following, _ in repeat(self.experiment, replica, journal.records(place)):
+            replica = following
             if replica.t == step:
                 return replica
+        self._warn(torn_record(journal))
         raise RunError(f"{self.run.folder} has {replica.t} steps, expected {step} at least: choose an earlier --step")
 
-    def _from(self, replica: Replica[State]) -> Iterator[Replica[State]]:
-        """The replica, and those after each later step that the journal holds."""
-        journal = folders.journal_of(self.run, self.config, self.experiment.layout)
-        yield replica
-        yield from repeat(self.experiment, replica, journal.records())
-        for text in torn_record(self.run, journal):
+    def _warn(self, texts: list[str]) -> None:
+        """Hand on what was passed over."""
+        for text in texts:
             self.warn(text)
 
     def verify(self) -> str:
         """Repeat the whole run from theta0; all that the run's files say of any step has to agree to the bit."""
         verification = Verification(self.run, self.experiment)
-        for replica in self._from(self.experiment.start()):
-            verification.compare(replica)
+        journal = journal_of(self.experiment, self.run)
+        replica = self.experiment.start()
+        verification.compare(replica, journal.first.chain)
+        for following, record in repeat(self.experiment, replica, journal.records()):
+            replica = following
+            verification.compare(replica, record.chain)
+        self._warn(torn_record(journal))
         verification.finish(replica)
-        return f"{self.run.folder}: {replica.t} steps repeated, all {verification.compared} hashes agree"
+        return (
+            f"{self.run.folder}: {replica.t} steps repeated, all {verification.compared} hashes agree, "
+            f"the journal's chain ends with {journal.last.chain.hex()}"
+        )

@@ -1,8 +1,8 @@
 """Whether a run's files agree with the run repeated from its journal: everything that they say of weights and states.
 
     metrics.jsonl   the sha256 of theta at each checkpoint
-    checkpoints/    theta, velocity, coordinates, moments and counts, to the bit
-    result.json     the last step and the sha256 of its theta; no record comes after it
+    checkpoints/    theta, velocity, coordinates, moments and counts, to the bit; the journal's chain value
+    result.json     the last step, the sha256 of its theta and the chain value there; no record comes after it
     final.npz       theta, and its sha256
 
 Tests: tests/test_replay.py, tests/test_loaded.py.
@@ -33,16 +33,20 @@ class Verification:
         self.files = {folders.step_of(path): path for path in run.checkpoints}
         self.compared = 0
 
-    def compare(self, replica: Replica[State]) -> None:
-        """Refuse what the run says of this step, if it is something else than the replica."""
+    def compare(self, replica: Replica[State], chain: bytes) -> None:
+        """Refuse what the run says of this step, if it is something else than the replica and the chain value."""
         expected = self.hashes.pop(replica.t, set())
         path = self.files.pop(replica.t, None)
-        if path is not None:
-            state = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
-            expected.add(folders.sha256(state.theta))
-        self._compare_hashes(replica, expected)
-        if path is not None:
-            self._compare_states(path, replica.state, state)
+        if self.result is not None and self.result["step"] == replica.t:
+            self._compare_chains(self.run.folder / "result.json", replica.t, self.result["journal"], chain)
+        if path is None:
+            self._compare_hashes(replica, expected)
+        else:
+            kept = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
+            self._compare_chains(path, replica.t, kept.chain.hex(), chain)
+            expected.add(folders.sha256(kept.state.theta))
+            self._compare_hashes(replica, expected)
+            self._compare_states(path, replica.state, kept.state)
         self.compared += len(expected)
 
     def finish(self, last: Replica[State]) -> None:
@@ -80,6 +84,14 @@ class Verification:
                 yield self.run.metrics, values
         if self.result is not None:
             yield self.run.folder / "result.json", self.result
+
+    def _compare_chains(self, path: Path, t: int, kept: Any, found: bytes) -> None:
+        """Refuse a chain value in a file that is not the journal's."""
+        if kept != found.hex():
+            raise RunError(
+                f"{self.run.folder} does not agree with its journal at step {t}: {path.name} says that its chain value "
+                f"is {kept}, expected {found.hex()}: one of the two was changed or is of another run, restore it"
+            )
 
     def _compare_hashes(self, replica: Replica[State], expected: set[str]) -> None:
         """Refuse a hash that is not that of the repeated weights."""
