@@ -135,11 +135,12 @@ def _own_world() -> World:
 
 def run_job(job: Job, world: World) -> Result:
     """From the settings to the end of the run, or to where it was asked to stop."""
-    experiment, replica, log = _set_up(job, world)
+    experiment, first, log = _set_up(job, world)
     values: dict[str, Any] = {}
     stopped = 0
     try:
-        replica = Trainer(experiment, world, log, job.callbacks, job.stop).train(replica)
+        trainer = Trainer(experiment, world, log, job.callbacks, job.stop)
+        replica = trainer.train(first.pop())  # a name for it here would keep the first weights to the end
         values = log.finish(replica)
     except Stopped as stop:
         stopped, replica = stop.reason, stop.replica
@@ -149,8 +150,9 @@ def run_job(job: Job, world: World) -> Result:
     return Result(log.history, replica.theta.copy(), experiment.config, values, experiment.steps, out, stopped)
 
 
-def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
-    """Experiment, first replica and log, on all ranks; what is wrong is said before anything is written."""
+def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], Log]:
+    """Experiment, first replica (in a list, to be taken from it) and log, on all ranks; what is wrong is said before
+    anything is written."""
     communicator, node = world.communicator, world.node
     experiment = collectively(communicator, lambda: _prepare(job, world), *EXPECTED)
     c = experiment.config
@@ -167,7 +169,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
-    return experiment, experiment.schedule.resume(state), started[1] if started else NullLog()
+    return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()
 
 
 def _prepare(job: Job, world: World) -> Experiment:
