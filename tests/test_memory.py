@@ -42,6 +42,63 @@ def test_descend_of_a_million_by_ten_thousand_stays_small(family: str) -> None:
     assert float(result.stdout) < 200
 
 
+TRAINING = """
+import numpy as np
+import rbd_ref
+from rbd_ref.conformance.memory import peak, reset_peak
+
+class Cheap:
+    def __init__(self, D):
+        self.D = D
+    def initial(self, seed):
+        return np.ones(self.D, dtype=np.float32)
+    def loss_and_gradient(self, theta, step, worker):
+        theta[worker] += 1  # a copy
+        return float(theta[0]), theta
+
+def vectors(D, workers):
+    config = rbd_ref.Config(method={method!r}, family={family!r}, dims=2, lr=0.01, steps=3, workers=workers)
+    reset_peak()
+    before = peak()
+    rbd_ref.fit(config, Cheap(D), callbacks={callbacks})
+    return (peak() - before) / (4 * D)
+
+vectors(1_000_000, 2)  # compiles
+print(vectors(1_000_000, 1), vectors(1_000_000, 32))
+"""
+
+
+def training_vectors(method: str, family: str, callbacks: str = "[]") -> tuple[float, float]:
+    """Vectors of D floats that a run takes at its peak, of one worker and of 32."""
+    result = run_python("-c", TRAINING.format(method=method, family=family, callbacks=callbacks))
+    assert result.returncode == 0, result.stderr
+    one, many = map(float, result.stdout.split())
+    return one, many
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("method", "family"), [("rbd", "sparse"), ("rbd", "srht"), ("fpd", "sparse")])
+def test_many_workers_of_one_process_take_hardly_more_than_one(method: str, family: str) -> None:
+    """128 vectors more, were the gradients and updates of two steps kept; what they add up to is one."""
+    one, many = training_vectors(method, family)
+    assert 3 < one < 9
+    assert many - one < 3
+
+
+@pytest.mark.compiled
+def test_sgd_keeps_what_its_workers_send_once() -> None:
+    one, many = training_vectors("sgd", "sparse")
+    assert one < 6
+    assert 31 < many < 32 + 4
+
+
+@pytest.mark.compiled
+def test_what_callbacks_see_is_kept() -> None:
+    """Two vectors a worker, gradient and update, of one step only."""
+    _, many = training_vectors("rbd", "sparse", "[lambda record: None]")
+    assert 60 < many < 64 + 8
+
+
 def allocated(family: str, D: int, d: int) -> int:
     """Peak of what NumPy hands out during `descend`."""
     draw, g = draw_at(compartments.whole(D, d=d), family, "unit", 0, 0, 0), pseudo_random(0, D)

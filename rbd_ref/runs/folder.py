@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from rbd_ref._files import leftovers
 from rbd_ref._types import Float32Array
 from rbd_ref.backend import is_path
 from rbd_ref.methods.base import State
@@ -42,6 +44,7 @@ STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
 Snapshot = DescentState | FixedProjectionState
 Template = Callable[[int], State]  # a state of the form that one after t steps has
 
+CHECKPOINT = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")  # what `checkpoint_name` makes
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
 RESULT_KEYS = ("step", "sha256")  # of result.json, as far as they are read again
 
@@ -179,6 +182,23 @@ def save_checkpoint(run: Run, state: State, digest: str) -> str:
     return found
 
 
+def remove_checkpoints(run: Run, t: int, keep: int) -> None:
+    """Remove the checkpoints of fewer than t steps but for the last `keep` of them; whatever else is there stays."""
+    older = [path for path in run.checkpoints if CHECKPOINT.fullmatch(path.name) and step_of(path) < t]
+    older.sort(key=step_of, reverse=True)
+    for path in older[keep:]:
+        with disk(path, "removed"):
+            path.unlink(missing_ok=True)
+
+
+def remove_parts(run: Run) -> None:
+    """Remove what a process that was killed while it wrote has left; to be called by who holds the folder's lock."""
+    for folder in (run.folder, run.folder / "checkpoints"):
+        with disk(folder, "cleared"):
+            for path in leftovers(folder):
+                path.unlink(missing_ok=True)
+
+
 def step_of(path: Path) -> int:
     """The number of steps in the name of a checkpoint's file."""
     number = path.stem.removeprefix("step-")
@@ -196,6 +216,8 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         state = _assembled(_kind(info, expected), info, arrays)
         _check_state(state, t, expected)
         known = info["digest"], info["sha256"]
+    except MemoryError:
+        raise  # the file may well be whole
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
         raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
     if known != (digest, sha256(state.theta)):
@@ -214,6 +236,8 @@ def load_final(run: Run, D: int) -> str | None:
         found = sha256(arrays["theta"])
         if info["sha256"] != found:
             raise ValueError(f"theta has sha256 {found}, expected {info['sha256']!r}, as beside it")
+    except MemoryError:
+        raise
     except Exception as error:  # as of a checkpoint
         raise RunError(
             f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"

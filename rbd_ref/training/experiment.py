@@ -21,7 +21,9 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Layout, Record
+from rbd_ref.runs.memory import step_needs
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
+from rbd_ref.training.proposals import VECTORS
 
 
 class Experiment:
@@ -67,6 +69,14 @@ class Experiment:
             replica = phase.start(self.start().theta, phase.first)
             rows = self.config.workers if phase.method.replayable else 1
             replica.step(np.stack([replica.propose(self.problem, 0).payload] * rows))
+
+    def needs(self, ranks: int = 1, callbacks: bool = False) -> str:
+        """What a step takes of the memory of a rank that plays the most workers, for a sentence."""
+        W = self.config.workers
+        here = -(-W // ranks)
+        sent = 0 if all(phase.method.replayable for phase in self.schedule.phases) else W
+        kept = here * (2 * callbacks + (ranks > 1))
+        return step_needs(self.plan.D, W, VECTORS + sent + kept)
 
     def start(self) -> Replica[State]:
         """The replica before the first step."""

@@ -82,12 +82,13 @@ class RunWriter:
             out.write(text + "\n")
 
     def checkpoint(self, replica: Replica[State], seconds: float) -> None:
-        """The journal first, then what a run can be resumed from, unless it is there."""
+        """The journal first, then what a run can be resumed from, unless it is there; then older ones may go."""
         if folders.checkpoint_path(self.run, replica.t).exists():
             return
         self.journal.sync()
         digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest)
         self.line("checkpoint", replica.t, seconds, sha256=digest)
+        folders.remove_checkpoints(self.run, replica.t, self.experiment.config.keep)
 
     def finish(self, replica: Replica[State], values: dict[str, Any]) -> None:
         """theta and the final figures, these last of all."""

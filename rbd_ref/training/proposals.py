@@ -18,6 +18,9 @@ from rbd_ref.methods.base import EMPTY, Proposal
 BESIDE = 2  # floats that a worker sends beside its payload: its loss, and its request to stop
 
 
+VECTORS = 8  # of D floats that a step takes at its peak, whoever proposes: weights, gradient, update, sum, directions
+
+
 class Keep(NamedTuple):
     """What is kept beside the rows.
 

@@ -37,6 +37,8 @@ class Verification:
         """Refuse what the run says of this step, if it is something else than the replica."""
         expected = self.hashes.pop(replica.t, set())
         path = self.files.pop(replica.t, None)
+        if path is not None and not path.exists():  # a run that goes on meanwhile has removed it, as --keep says
+            path = None
         if path is not None:
             state = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
             expected.add(folders.sha256(state.theta))
