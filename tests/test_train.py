@@ -150,8 +150,8 @@ def torn(run: Run, chance: random.Random) -> Run:
     for path in run.checkpoints:
         if chance.random() < 0.4:
             path.unlink()
-    (run.folder / "checkpoints" / ".step-00000004.npz.123.part").write_bytes(b"PK half")
-    (run.folder / f".result.json.{os.getpid()}.part").write_bytes(b"{")
+    (run.folder / "checkpoints" / ".step-00000004.npz.123-0123abcd.part").write_bytes(b"PK half")
+    (run.folder / f".result.json.{os.getpid()}-00000000.part").write_bytes(b"{")
     return run
 
 
