@@ -10,10 +10,18 @@ Tests: tests/test_files.py.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+PART = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.part")  # .NAME.PID-HEX.part
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """The files in a folder that were being written when their process was killed, or are being written now."""
+    return [path for path in folder.glob(".*.part") if PART.fullmatch(path.name) and path.is_file()]
 
 
 def sync_folder(folder: Path) -> None:

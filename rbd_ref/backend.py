@@ -161,6 +161,8 @@ def load(name: str) -> Backend:
         member("backend", name, names())
     try:
         instance = _find(name)()
+    except MemoryError:
+        raise
     except Exception as error:
         raise ValueError(
             f"backend {name!r} cannot be loaded: {error}: give it what it needs, or name another"

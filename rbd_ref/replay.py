@@ -14,6 +14,7 @@ from rbd_ref.data.errors import DataError
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.logbook import stderr
 from rbd_ref.training.recorded import RecordedRun
 
@@ -42,6 +43,12 @@ def answer(flags: argparse.Namespace) -> str:
     """What the command says when all is well."""
     changes = {name: getattr(flags, name) for name in ("data_dir", "backend") if getattr(flags, name)}
     recorded = RecordedRun(Run(Path(flags.run)), warn=stderr, **changes)
+    with enough_memory("the run was repeated", recorded.experiment.needs):
+        return _repeated(recorded, flags)
+
+
+def _repeated(recorded: RecordedRun, flags: argparse.Namespace) -> str:
+    """The same of a run that was opened."""
     if flags.verify:
         return recorded.verify()
     theta = recorded.replica(flags.step).theta
@@ -54,7 +61,9 @@ def answer(flags: argparse.Namespace) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0, or 2 after a sentence of what is wrong."""
     try:
-        print(answer(parser().parse_args(arguments)))
+        flags = parser().parse_args(arguments)
+        with enough_memory("the run was read"):
+            print(answer(flags))
     except (RunError, DataError, ValueError) as error:
         stderr(f"rbd_ref.replay: {error}")
         return 2

@@ -23,6 +23,7 @@ from rbd_ref.runs import presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
 from rbd_ref.runs.folder import refuse_paths
+from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
 from rbd_ref.training.fit import EXPECTED, Job, run_job, run_to_resume
 from rbd_ref.training.logbook import stderr
@@ -207,7 +208,8 @@ def command(arguments: Sequence[str] | None, world: World) -> int:
     if isinstance(flags, int):
         return flags
     try:
-        return run_all(flags, world)
+        with enough_memory("the settings were read"):
+            return run_all(flags, world)
     except SharedError as error:
         if world.communicator.rank == 0:
             stderr(f"rbd_ref.train: {error}")

@@ -192,6 +192,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "eval_every": small,
     "log_every": small,
     "checkpoint_every": small,
+    "keep": st.just(0) | small,
     "correlation": st.booleans(),
     "preset": st.just("") | st.sampled_from(presets.names()),
 }
@@ -295,7 +296,7 @@ def test_what_the_bits_depend_on() -> None:
     known = "data net augment method dims compartments family normalize redraw lr momentum optimiser transforms sigma "
     known += "antithetic switch batch_size seed workers exchange combine"
     assert {name for name, item in FIELDS.items() if item.metadata["bits"]} >= set(known.split())
-    places = "data_dir mirror epochs steps eval_every log_every checkpoint_every correlation preset"
+    places = "data_dir mirror epochs steps eval_every log_every checkpoint_every keep correlation preset"
     assert not any(FIELDS[name].metadata["bits"] for name in places.split())
 
 
@@ -468,6 +469,7 @@ WRONG = [
     ({"eval_every": 0}, "eval_every is 0, expected"),
     ({"log_every": 0}, "log_every is 0, expected"),
     ({"checkpoint_every": 0}, "checkpoint_every is 0, expected"),
+    ({"keep": -1}, "keep is -1, expected 0 <= keep <"),
     ({"preset": "table1-fc-minst-rbd"}, "preset 'table1-fc-minst-rbd' is unknown, expected a name like"),
 ]
 

@@ -42,6 +42,49 @@ def test_descend_of_a_million_by_ten_thousand_stays_small(family: str) -> None:
     assert float(result.stdout) < 200
 
 
+TRAINING = """
+import numpy as np
+import rbd_ref
+from rbd_ref.conformance.memory import peak, reset_peak
+
+class Cheap:
+    def __init__(self, D):
+        self.D = D
+    def initial(self, seed):
+        return np.ones(self.D, dtype=np.float32)
+    def loss_and_gradient(self, theta, step, worker):
+        theta[worker] += 1  # a copy
+        return float(theta[0]), theta
+
+def vectors(method, family, workers, *callbacks):
+    config = rbd_ref.Config(method=method, family=family, dims=2, lr=0.01, steps=3, workers=workers)
+    rbd_ref.fit(config, Cheap(5000))  # compiles
+    reset_peak()
+    before = peak()
+    rbd_ref.fit(config, Cheap(1_000_000), callbacks=callbacks)
+    return (peak() - before) / 4_000_000
+
+for method, family in (("rbd", "sparse"), ("rbd", "srht"), ("fpd", "sparse"), ("sgd", "sparse")):
+    vectors(method, family, 1)
+    print(vectors(method, family, 1), vectors(method, family, 32))
+print(0, vectors("rbd", "sparse", 32, lambda record: None))
+"""
+
+
+@pytest.mark.compiled
+def test_many_workers_of_one_process_take_hardly_more_than_one() -> None:
+    """Vectors of D floats at the peak. 128 more, were the gradients and updates of two steps kept: what they add up to
+    is one. `sgd` keeps what its workers send, once; callbacks see the gradient and the update of each worker."""
+    result = run_python("-c", TRAINING)
+    assert result.returncode == 0, result.stderr
+    *usual, sgd, seen = [[float(text) for text in line.split()] for line in result.stdout.splitlines()]
+    assert [one for one, _ in usual if not 3 < one < 9] == []
+    assert [many - one for one, many in usual if many - one > 3] == []
+    assert sgd[0] < 6
+    assert 32 < sgd[1] < 32 + 4
+    assert 64 < seen[1] < 64 + 8
+
+
 def allocated(family: str, D: int, d: int) -> int:
     """Peak of what NumPy hands out during `descend`."""
     draw, g = draw_at(compartments.whole(D, d=d), family, "unit", 0, 0, 0), pseudo_random(0, D)

@@ -250,6 +250,17 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, alone: dict[str, str]) -> N
     run.goes_on(0, alone["independent"])
 
 
+def test_a_rank_without_memory_is_one_sentence(tmp_path: Path) -> None:
+    """Its own, and all end: 4 MB a vector of which there is no room for one."""
+    run = Disturbed(tmp_path, "starve 1 2", "--net", "mlp:64-10000-30-10", "--workers", 4, ranks=2)
+    found = run.ended()
+    assert found.status == 2
+    said = [line for line in found.err.splitlines() if line and not line.startswith("Abort(2)")]
+    assert len(said) == 1, found.text
+    assert said[0].startswith("rbd_ref.train: rank 1: memory ran out while the run was trained (a step of D = 950340 ")
+    assert "4 workers takes about 10 vectors of D floats, 38 MB" in said[0]
+
+
 # Signals.
 
 

@@ -170,7 +170,9 @@ def test_descriptions_need_no_library() -> None:
     ("arguments", "words"),
     [
         (("vgg", (32, 32, 3), 10), "'vgg' is unknown, expected one of cnn, fc, mlp:64-32-10, resnet32, resnet8"),
-        (("mlp:64", None, None), "two or more numbers"),
+        (("mlp:64", None, None), "2 to 1000 numbers"),
+        (("mlp:64-" + "1-" * 20_000 + "10",), "network 'mlp:64-1-1-1...-1-1-1-1-1-10' has no widths that can be read"),
+        (("mlp:64-" + "9" * 5000 + "-10",), "of 10 digits at most"),
         (("mlp:64-x-10", None, None), "as in mlp:64-32-10"),
         (("mlp:64-0-10", None, None), "from 1 up"),
         (("mlp:64-32-1", None, None), "classes is 1, expected 2 <="),

@@ -29,6 +29,7 @@ from rbd_ref.runs.config import RATES
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import START
 from rbd_ref.runs.layouts import CHAIN
+from rbd_ref.runs.lock import FolderLock
 from run_tools import (
     TINY,
     contents,
@@ -51,12 +52,13 @@ from run_tools import (
 )
 from test_data import IDX
 from test_progress import on_pipe, on_terminal, screen
+from tools import run_python
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
 FLAGS = (
     *("--data", "--data-dir", "--net", "--method", "--dims", "--compartments", "--family", "--normalize", "--redraw"),
     *("--lr", "--epochs", "--steps", "--batch-size", "--seed", "--augment", "--workers", "--backend", "--switch"),
-    *("--eval-every", "--out", "--resume", "--quiet"),
+    *("--eval-every", "--keep", "--out", "--resume", "--quiet"),
 )
 
 
@@ -154,8 +156,8 @@ def torn(run: Run, chance: random.Random) -> Run:
     for path in run.checkpoints:
         if chance.random() < 0.4:
             path.unlink()
-    (run.folder / "checkpoints" / ".step-00000004.npz.123.part").write_bytes(b"PK half")
-    (run.folder / f".result.json.{os.getpid()}.part").write_bytes(b"{")
+    (run.folder / "checkpoints" / ".step-00000004.npz.123-0123abcd.part").write_bytes(b"PK half")
+    (run.folder / f".result.json.{os.getpid()}-00000000.part").write_bytes(b"{")
     return run
 
 
@@ -169,6 +171,76 @@ def check_torn(whole: Run, folder: Path, seeds: range) -> None:
         assert run.config() == whole.config()
         steps = [values["step"] for values in lines(run, "step")]
         assert steps == sorted(set(steps))  # none twice
+        assert [name for name in whole_names(run.folder) if name.endswith(".part")] == []
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from rbd_ref import train
+true = np.savez
+
+def savez(out, **arrays):
+    true(out, **arrays)
+    out.flush()
+    os.kill(os.getpid(), 9)
+
+np.savez = savez
+train.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.compiled
+def test_what_a_kill_leaves_of_a_checkpoint_goes_when_the_run_goes_on(whole: Run, tmp_path: Path) -> None:
+    """And nothing else, whatever it is called; nor anything where another process has the folder."""
+    flags = [*map(str, (*QUICK, "--log-every", "1", "--quiet", "--out", tmp_path / "run"))]
+    assert run_python("-c", KILLED, *flags).returncode == -signal.SIGKILL
+    run = Run(tmp_path / "run")
+    left = [name for name in whole_names(run.folder) if name.endswith(".part")]
+    assert len(left) == 1
+    assert left[0].startswith("checkpoints/.step-00000003.npz.")
+    others = [
+        run.folder / name
+        for name in (".mine.part", ".mine.12-00.part", "x.12-0123abcd.part", "data/.f.1-0123abcd.part")
+    ]
+    others[-1].parent.mkdir()
+    for path in others:
+        path.touch()
+    lock = FolderLock(run.folder)
+    assert status(["--resume", "--quiet", "--out", run.folder]) == 2
+    lock.release()
+    assert (run.folder / left[0]).exists()
+    assert sha(resumed(run)) == sha(whole)
+    assert not (run.folder / left[0]).exists()
+    assert all(path.exists() for path in others)
+
+
+# How many checkpoints are kept.
+
+
+@pytest.mark.parametrize(("flags", "kept"), [((), 3), (("--keep", "1"), 2), (("--keep", "0"), 1), (("--keep", "9"), 5)])
+def test_checkpoints_that_are_kept(tmp_path: Path, flags: tuple[str, ...], kept: int) -> None:
+    """The last and some before it; the hashes of all, and files of other names, stay."""
+    run = trained(tmp_path / "run", *QUICK, "--epochs", "1", *flags)
+    foreign = run.folder / "checkpoints" / "step-000000001.npz"
+    foreign.touch()
+    resumed(run, "--epochs", "5")
+    foreign.unlink()
+    steps = [3, 6, 9, 12, 15]
+    assert [runs.step_of(path) for path in run.checkpoints] == steps[-kept:]
+    assert [line["step"] for line in lines(run, "checkpoint")] == steps
+    assert status([run.folder, "--verify"], replay.main) == 0
+    assert status([run.folder, "--step", "2"], replay.main) == 0
+    whole = sha(run)
+    assert sha(resumed(unfinished(run, run.journal.stat().st_size - 1))) == whole
+
+
+def test_the_last_checkpoint_goes_when_the_next_is_whole(tmp_path: Path) -> None:
+    """A kill while it is written leaves the one before."""
+    run = trained(tmp_path / "run", *QUICK, "--epochs", "1", "--keep", "0")
+    flags = [*map(str, ("--resume", "--epochs", "2", "--quiet", "--out", run.folder))]
+    assert run_python("-c", KILLED, *flags).returncode == -signal.SIGKILL
+    assert [runs.step_of(path) for path in run.checkpoints] == [3]
 
 
 @pytest.fixture(scope="module")

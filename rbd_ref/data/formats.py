@@ -93,6 +93,8 @@ def _unpickle(source: str, content: bytes, count: int) -> dict[Any, Any]:
     """The dictionary in a pickle of plain things: for each image a label and the name of a file."""
     try:
         found = pickles.load(content, most=8 * count + 1000)
+    except MemoryError:
+        raise  # its size was looked at before
     except Exception as error:  # a broken pickle can raise nearly anything
         reason = " ".join(str(error)[:REASON].split())
         raise DataError(

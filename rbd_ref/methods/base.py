@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -85,8 +84,11 @@ class PendingUpdate(Protocol):
 
 
 def sum_rows(rows: Iterable[Float32Array]) -> Float32Array:
-    """The sum of vectors, from the first on, in float32."""
-    total: Float32Array = reduce(lambda before, row: before + row, rows)
+    """The sum of vectors, from the first on, in float32; each is asked for when the ones before are added."""
+    following = iter(rows)
+    total = next(following).copy()
+    for row in following:
+        total += row
     return total
 
 

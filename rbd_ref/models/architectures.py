@@ -176,6 +176,8 @@ class Network:
 
         try:
             logits = self.forward(Builder(Shapes(), declare, self.classes), self.input_shape)
+        except MemoryError:
+            raise
         except Exception as error:  # a function of the user's can raise anything
             raise self._unusable(f"{error or type(error).__name__}") from error
         if logits != (self.classes,) or not found:

@@ -13,6 +13,7 @@ Tests: tests/test_networks.py.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ __all__ = [
 Statistics = tuple[tuple[Array, Array], ...]  # mean and variance of each batch norm in order
 Gradient = Callable[..., tuple[float, Float32Array]]
 
+MOST_WIDTHS = 1000  # of an mlp: autograd takes its layers one after the other, and thousands of them for ever
+MOST_DIGITS = 10  # of a width: one that has more is no side of a tensor
 BATCH = 256  # images at a time where no gradient is needed
 TRAINING = AutogradLayers()
 
@@ -55,10 +58,12 @@ TRAINING = AutogradLayers()
 def _widths(name: str) -> tuple[int, ...]:
     """The widths in a name like `mlp:64-32-10`: inputs, hidden layers, classes."""
     texts = name.removeprefix("mlp:").split("-")
-    if len(texts) < 2 or not all(text.isdecimal() and int(text) > 0 for text in texts):
+    readable = all(text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0 for text in texts)
+    if not 2 <= len(texts) <= MOST_WIDTHS or not readable:
         raise ValueError(
-            f"network {name!r} has no widths that can be read, expected mlp: and two or more numbers from 1 up with "
-            "hyphens between them, as in mlp:64-32-10: inputs, hidden layers, classes"
+            f"network {reprlib.repr(name)} has no widths that can be read, expected mlp: and 2 to {MOST_WIDTHS} "
+            f"numbers from 1 up, of {MOST_DIGITS} digits at most, with hyphens between them, as in mlp:64-32-10: "
+            "inputs, hidden layers, classes"
         )
     return tuple(int(text) for text in texts)
 

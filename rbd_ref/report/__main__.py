@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rbd_ref.report.page import build
 from rbd_ref.runs.files import RunError, disk, write_whole
+from rbd_ref.runs.memory import enough_memory
 
 
 def write(page: str, out: Path) -> None:
@@ -31,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="the page (report.html)")
     options = parser.parse_args(argv)
     try:
-        write(build(options.runs), options.output)
+        with enough_memory("the runs were read and the page was made"):
+            write(build(options.runs), options.output)
     except RunError as error:
         print(f"rbd_ref.report: {error}", file=sys.stderr)
         return 2

@@ -37,6 +37,7 @@ UNLABELLED = (
     "log_every",
     "eval_every",
     "checkpoint_every",
+    "keep",
     "data_dir",
     "mirror",
     "timeout",

@@ -5,6 +5,7 @@
     folder     the files of a run's folder, and the one reader of them
     lock       one process writes to a folder at a time
     journal    what all workers sent at each step, appended and checksummed
+    memory     what a run says when memory runs out
     files      what a run says when a file or folder fails it
 
 May import: backend, data, methods, models, spec.

@@ -113,6 +113,7 @@ class Config:
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
     checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N")
+    keep: int = option(2, "output", "checkpoints to keep beside the last; older ones are removed", False, metavar="N")
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
     problem: str = option("", "output", "what tells a problem of the caller's own; set by rbd_ref.fit", hidden=True)
@@ -216,6 +217,7 @@ def _checked(config: Config) -> Config:
         ("eval_every", 1, TWO_32),
         ("log_every", 1, TWO_32),
         ("checkpoint_every", 1, TWO_32),
+        ("keep", 0, TWO_32),
         ("check_every", 0, TWO_32),
     ):
         integer(name, getattr(config, name), low, high)
@@ -319,8 +321,9 @@ def plan(config: Config, layers: Layers) -> Plan:
     """The compartments and their numbers of directions, of parameters whose layers have tensors of these sizes."""
     how = config.compartments
     dims = _dims(config.dims)
+    D = integer("D, the number of parameters,", sum(sum(layer) for layer in layers), 1, TWO_32)
     if how == "whole":
-        return compartments.whole(sum(sum(layer) for layer in layers), *dims.values())
+        return compartments.whole(D, *dims.values())
     if how == "layer":
         return compartments.by_layer(layers, **dims)
     if how == "tensor":

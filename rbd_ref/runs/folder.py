@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 import numpy as np
 
+from rbd_ref._files import leftovers
 from rbd_ref._types import Float32Array
 from rbd_ref.backend import is_path
 from rbd_ref.methods.base import State
@@ -44,16 +46,16 @@ STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
 Snapshot = DescentState | FixedProjectionState
 Template = Callable[[int], State]  # a state of the form that one after t steps has
 
+CHECKPOINT = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")  # what `checkpoint_name` makes
+METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
+RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they are read again
+
 
 class Checkpoint(NamedTuple):
     """A state, and the journal's chain value after its steps."""
 
     state: Snapshot
     chain: bytes
-
-
-METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
-RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they are read again
 
 
 def sha256(theta: Float32Array) -> str:
@@ -189,6 +191,23 @@ def save_checkpoint(run: Run, state: State, digest: str, chain: bytes) -> str:
     return found
 
 
+def remove_checkpoints(run: Run, t: int, keep: int) -> None:
+    """Remove the checkpoints of fewer than t steps but for the last `keep` of them; whatever else is there stays."""
+    older = [path for path in run.checkpoints if CHECKPOINT.fullmatch(path.name) and step_of(path) < t]
+    older.sort(key=step_of, reverse=True)
+    for path in older[keep:]:
+        with disk(path, "removed"):
+            path.unlink(missing_ok=True)
+
+
+def remove_parts(run: Run) -> None:
+    """Remove what a process that was killed while it wrote has left; to be called by who holds the folder's lock."""
+    for folder in (run.folder, run.folder / "checkpoints"):
+        with disk(folder, "cleared"):
+            for path in leftovers(folder):
+                path.unlink(missing_ok=True)
+
+
 def step_of(path: Path) -> int:
     """The number of steps in the name of a checkpoint's file."""
     number = path.stem.removeprefix("step-")
@@ -207,6 +226,8 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         _check_state(state, t, expected)
         chain = _chain_value(info["journal"])
         known = info["digest"], info["sha256"]
+    except MemoryError:
+        raise  # the file may well be whole
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
         raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
     if known != (digest, sha256(state.theta)):
@@ -251,6 +272,8 @@ def load_final(run: Run, D: int) -> str | None:
         found = sha256(arrays["theta"])
         if info["sha256"] != found:
             raise ValueError(f"theta has sha256 {found}, expected {info['sha256']!r}, as beside it")
+    except MemoryError:
+        raise
     except Exception as error:  # as of a checkpoint
         raise RunError(
             f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"

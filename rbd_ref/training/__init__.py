@@ -3,6 +3,7 @@
     problem        what is trained: an embedded network on a data set, or anything of a user's own
     experiment     everything that follows from a configuration and its problem
     trainer        the steps: propose -> allgather -> collect, sum_updates, apply_update -> journal
+    proposals      what a rank's workers find, in as little memory as a step needs
     communicator   how processes train together: protocols with MPI's words, and the single process
     logbook        what rank 0 keeps of a run; history.py is its part in memory
     resume         where a run is resumed from

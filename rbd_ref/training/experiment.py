@@ -15,14 +15,16 @@ from rbd_ref import backend as backends
 from rbd_ref import methods
 from rbd_ref._types import F32
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Method, Replica, State
+from rbd_ref.methods.base import Method, Replica, State, sum_rows
 from rbd_ref.methods.schedule import Schedule
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
+from rbd_ref.runs.memory import step_needs
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
+from rbd_ref.training.proposals import VECTORS
 
 
 class Experiment:
@@ -66,8 +68,16 @@ class Experiment:
         """One step of each method that leads nowhere: afterwards all kernels are compiled and kept on disk."""
         for phase in self.schedule.phases:
             replica = phase.start(self.start().theta, phase.first)
-            payloads = [replica.propose(self.problem, 0).payload] * self.config.workers
-            replica.step(np.stack(payloads))
+            rows = self.config.workers if phase.method.replayable else 1
+            replica.step(np.stack([replica.propose(self.problem, 0).payload] * rows))
+
+    def needs(self, ranks: int = 1, callbacks: bool = False) -> str:
+        """What a step takes of the memory of a rank that plays the most workers, for a sentence."""
+        W = self.config.workers
+        here = -(-W // ranks)
+        sent = 0 if all(phase.method.replayable for phase in self.schedule.phases) else W
+        kept = here * (2 * callbacks + (ranks > 1))
+        return step_needs(self.plan.D, W, VECTORS + sent + kept)
 
     def start(self) -> Replica[State]:
         """The replica before the first step."""
@@ -92,8 +102,9 @@ class Experiment:
         with np.errstate(over="ignore", invalid="ignore"):
             if replica.method.replayable:
                 return replica.step(record.payloads)
-            proposals = [replica.propose(self.problem, w).payload for w in range(self.config.workers)]
-            return replica.step(np.stack(proposals).astype(F32, copy=False))
+            payloads = (replica.propose(self.problem, w).payload for w in range(self.config.workers))
+            u = sum_rows(payload.astype(F32, copy=False) for payload in payloads)
+            return replica.step(u[np.newaxis])  # what was sent is the gradients, and their sum is all that counts
 
 
 def _described(config: Config, own: OwnProblem | None) -> Config:

@@ -23,6 +23,7 @@ from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.lock import FolderLock
+from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
@@ -47,6 +48,7 @@ class Job:
     quiet: bool = False
     verbose: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
+    needs: str = ""  # of memory, once that is known
 
 
 @dataclass(frozen=True)
@@ -135,22 +137,25 @@ def _own_world() -> World:
 
 def run_job(job: Job, world: World) -> Result:
     """From the settings to the end of the run, or to where it was asked to stop."""
-    experiment, replica, log = _set_up(job, world)
     values: dict[str, Any] = {}
     stopped = 0
-    try:
-        replica = Trainer(experiment, world, log, job.callbacks, job.stop).train(replica)
-        values = log.finish(replica)
-    except Stopped as stop:
-        stopped, replica = stop.reason, stop.replica
-    finally:
-        log.close()
-    out = Path(job.out) if job.out else None
-    return Result(log.history, replica.theta.copy(), experiment.config, values, experiment.steps, out, stopped)
+    with enough_memory("the run was trained", lambda: job.needs):
+        experiment, first, log = _set_up(job, world)
+        try:
+            trainer = Trainer(experiment, world, log, job.callbacks, job.stop)
+            replica = trainer.train(first.pop())  # a name for it here would keep the first weights to the end
+            values = log.finish(replica)
+        except Stopped as stop:
+            stopped, replica = stop.reason, stop.replica
+        finally:
+            log.close()
+        out = Path(job.out) if job.out else None
+        return Result(log.history, replica.theta.copy(), experiment.config, values, experiment.steps, out, stopped)
 
 
-def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
-    """Experiment, first replica and log, on all ranks; what is wrong is said before anything is written."""
+def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], Log]:
+    """Experiment, first replica (in a list, to be taken from it) and log, on all ranks; what is wrong is said before
+    anything is written."""
     communicator, node = world.communicator, world.node
     experiment = collectively(communicator, lambda: _prepare(job, world), *EXPECTED)
     c = experiment.config
@@ -165,7 +170,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, Replica[State], Log]:
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
-    return experiment, experiment.schedule.resume(state), started[1] if started else NullLog()
+    return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()
 
 
 def _start(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook] | None:
@@ -194,6 +199,7 @@ def _prepare(job: Job, world: World) -> Experiment:
         raise ValueError("on_divergence is resync and there is no journal to go by, expected a folder: give out=")
     if job.resume:
         _check_resumed(job, c)
+    job.needs = experiment.needs(world.communicator.size, bool(job.callbacks))
     experiment.use_threads(world.node.threads)
     return experiment
 
@@ -248,13 +254,16 @@ def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[Stat
 def _open_folder(job: Job, experiment: Experiment, world: World, console: Console) -> tuple[Replica[State], Logbook]:
     """What is in the folder that was locked, or put there."""
     run = Run(Path(job.out))
+    if job.resume:
+        folders.remove_parts(run)
     if job.resume and folders.begun(run):
         return _continue(job, experiment, world, console, run)
+    first = experiment.start()  # before anything is written: it may be too large
     if job.resume:
         run.journal.unlink(missing_ok=True)
     else:
         folders.create(run.folder, experiment.config)
-    return experiment.start(), Logbook(experiment, world, console, run)
+    return first, Logbook(experiment, world, console, run)
 
 
 def _warn(job: Job, text: str) -> None:

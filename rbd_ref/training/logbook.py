@@ -21,19 +21,19 @@ import numpy as np
 import rbd_ref
 from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Replica, State, sum_rows
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.files import RunError, disk
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
 from rbd_ref.runs.lock import FolderLock
-from rbd_ref.training.communicator import World
+from rbd_ref.training.communicator import World, share
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
+from rbd_ref.training.proposals import BESIDE
 from rbd_ref.training.resume import Resumed, resume
 from rbd_ref.training.trainer import StepRecord, StepTimes
 
-BESIDE = 2  # floats that a worker sends beside its payload: its loss, and its request to stop
 RECENT = 100  # steps whose mean loss the bar shows
 BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
 
@@ -51,15 +51,13 @@ def cosine(x: Float32Array, y: Float32Array) -> float:
     return float(np.sum(a * b)) / norms if norms else 0.0
 
 
-def correlation(experiment: Experiment, record: StepRecord) -> dict[str, float]:
+def correlation(experiment: Experiment, record: StepRecord, workers: range) -> dict[str, float]:
     """Cosine of the step and the gradient of this rank's workers: of the whole vectors, and the mean over tensors."""
-    theta, t = record.before.theta, record.before.t
-    gradients = [
-        proposal.gradient if proposal.gradient.size else experiment.problem.loss_and_gradient(theta, t, worker)[1]
-        for worker, proposal in record.proposals.items()
-    ]
-    g = np.sum(gradients, axis=0)
-    u = theta - record.theta
+    g = record.gradient
+    if not g.size:  # of a method that needs none
+        theta, t = record.before.theta, record.before.t
+        g = sum_rows(experiment.problem.loss_and_gradient(theta, t, worker)[1] for worker in workers)
+    u = record.before.theta - record.theta
     bounds = np.cumsum([size for layer in experiment.problem.layers for size in layer])[:-1]
     tensors = [cosine(x, y) for x, y in zip(np.split(u, bounds), np.split(g, bounds), strict=True)]
     return {"whole": cosine(u, g), "tensors": float(np.mean(tensors))}
@@ -84,12 +82,13 @@ class RunWriter:
             out.write(text + "\n")
 
     def checkpoint(self, replica: Replica[State], seconds: float) -> None:
-        """The journal first, then what a run can be resumed from, unless it is there."""
+        """The journal first, then what a run can be resumed from, unless it is there; then older ones may go."""
         if self._has_checkpoint(replica.t):
             return
         self.journal.sync()
         digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest, self.journal.chain)
         self.line("checkpoint", replica.t, seconds, sha256=digest)
+        folders.remove_checkpoints(self.run, replica.t, self.experiment.config.keep)
 
     def _has_checkpoint(self, t: int) -> bool:
         """Whether the checkpoint after t steps is there, whole, and of the steps in the journal."""
@@ -223,7 +222,9 @@ class Logbook:
             a = record.payloads.astype(np.float64)
             values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
         if self.config.correlation:
-            values["correlation"] = correlation(self.experiment, record)
+            communicator = self.world.communicator
+            workers = share(self.config.workers, communicator.rank, communicator.size)
+            values["correlation"] = correlation(self.experiment, record, workers)
         values["bytes_per_step"] = (self.world.communicator.bytes_sent - self.sent) / steps
         values["milliseconds"] = dict(zip(StepTimes._fields, (1e3 * self.spent / steps).tolist(), strict=True))
         self.writer.line("step", record.t, self.seconds, **values, images_per_second=self.speed)

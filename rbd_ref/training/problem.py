@@ -36,6 +36,7 @@ from rbd_ref.data.formats import CLASSES
 from rbd_ref.models import networks
 from rbd_ref.runs.config import Config, Layers
 from rbd_ref.runs.files import RunError
+from rbd_ref.runs.memory import enough_memory
 from rbd_ref.spec.prng import fold_in, stream_key, threefry2x32
 
 CALIBRATION = 1000  # images whose mean and variance batch norm takes for evaluation
@@ -113,7 +114,8 @@ class NetworkProblem:
     def divided(self) -> batches.Split:
         """The data set with its validation images apart."""
         c = self.config
-        return batches.split(load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
+        with enough_memory(f"the data set {c.data} was loaded"):
+            return batches.split(load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
 
     def prepare(self) -> None:
         """Read the data set, or download it."""

@@ -20,11 +20,12 @@ import numpy as np
 
 from rbd_ref._check import NotFiniteError
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import Proposal, Replica, State
+from rbd_ref.methods.base import EMPTY, Proposal, Replica, State
 from rbd_ref.runs.files import SharedError
 from rbd_ref.training.communicator import World, diverging_ranks, share
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
+from rbd_ref.training.proposals import Keep, Proposals
 
 CALLBACK = 128  # what a callback's request to stop is called, beside the numbers of signals
 
@@ -47,7 +48,8 @@ class StepTimes(NamedTuple):
 class StepRecord(NamedTuple):
     """A step that was taken: the replicas around it, the rows of all workers, and what was proposed on this rank.
 
-    A row is what a worker sent, with its loss last.
+    A row is what a worker sent, with its loss last. Proposals are kept for callbacks, and are none where there are no
+    callbacks; `gradient` is the sum of this rank's gradients, where the log is to compare the step with it.
     """
 
     before: Replica[State]
@@ -56,6 +58,7 @@ class StepRecord(NamedTuple):
     proposals: Mapping[int, Proposal]
     stop: int
     times: StepTimes
+    gradient: Float32Array = EMPTY
 
     @property
     def t(self) -> int:
@@ -186,14 +189,22 @@ class Trainer:
         if replica.t:
             self.run_due_actions(replica, 0)
         while replica.t < self.experiment.steps:
-            record = self.advance(replica)
-            replica = self.check_replicas(record)
-            self.log.step(record)
-            self.run_due_actions(replica, record.stop)
-            self.call_back(record)
-            if record.stop and replica.t < self.experiment.steps:
-                raise Stopped(record.stop, replica)
+            replica, stop = self.step(replica)
+            if stop and replica.t < self.experiment.steps:
+                raise Stopped(stop, replica)
         return replica
+
+    def step(self, replica: Replica[State]) -> tuple[Replica[State], int]:
+        """One step and what follows it; the replica after it, and the request to stop that came with it.
+
+        The step's record, and the weights before it with it, end here: the next step needs their memory.
+        """
+        record = self.advance(replica)
+        after = self.check_replicas(record)
+        self.log.step(record)
+        self.run_due_actions(after, record.stop)
+        self.call_back(record)
+        return after, record.stop
 
     def call_back(self, record: StepRecord) -> None:
         """Show the step to the callbacks, all of them."""
@@ -206,7 +217,7 @@ class Trainer:
         times = [time.perf_counter()]
         before = self.experiment.schedule.enter_phase(replica)
         with np.errstate(over="ignore", invalid="ignore"):
-            proposals = {worker: self.propose(before, worker) for worker in self.workers}
+            proposals = self.propose_all(before)
             times.append(time.perf_counter())
             rows, stop = self.allgather(before, proposals)
             times.append(time.perf_counter())
@@ -214,7 +225,20 @@ class Trainer:
         self.log.journal(before, rows)
         times.append(time.perf_counter())
         spent = StepTimes(*(end - begin for begin, end in pairwise(times)))
-        return StepRecord(before, after, rows, proposals, stop, spent)
+        return StepRecord(before, after, rows, proposals.whole, stop, spent, proposals.gradient.total)
+
+    def propose_all(self, replica: Replica[State]) -> Proposals:
+        """What the workers of this rank find, one after the other."""
+        proposals = Proposals(len(self.workers), replica.method.payload_size, self.to_keep(replica.t))
+        for worker in self.workers:
+            proposals.add(worker, self.propose(replica, worker))
+        return proposals
+
+    def to_keep(self, t: int) -> Keep:
+        """What of the proposals at step t someone asks for later."""
+        alone = self.world.communicator.size == 1
+        logged = self.world.communicator.rank == 0 and (t + 1) % self.config.log_every == 0
+        return Keep(updates=not alone, gradient=logged and self.config.correlation, whole=bool(self.callbacks))
 
     def propose(self, replica: Replica[State], worker: int) -> Proposal:
         """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
@@ -223,33 +247,30 @@ class Trainer:
         except NotFiniteError:
             return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
 
-    def allgather(self, replica: Replica[State], proposals: Mapping[int, Proposal]) -> tuple[Float32Array, int]:
+    def allgather(self, replica: Replica[State], proposals: Proposals) -> tuple[Float32Array, int]:
         """The rows of all workers, their losses last, and the greatest request to stop."""
-        mine = np.empty((len(proposals), replica.method.payload_size + 2), dtype=F32)
-        for row, proposal in zip(mine, proposals.values(), strict=True):
-            row[:-2] = proposal.payload
-            row[-2] = proposal.loss
-            row[-1] = self.stop.reason
-        received = self.world.communicator.allgather_rows(mine, self.counts)
-        rows = np.ascontiguousarray(received[:, :-1])
+        proposals.rows[:, -1] = self.stop.reason
+        received = self.world.communicator.allgather_rows(proposals.rows, self.counts)
+        proposals.rows = received  # one array of all rows is enough
+        rows: Float32Array = received[:, :-1]
         self.check_finite(replica.t, rows)
         return rows, int(received[:, -1].max())
 
     def check_finite(self, t: int, rows: Float32Array) -> None:
-        """Refuse a step whose losses or payloads are no numbers."""
-        if np.isfinite(rows).all():
+        """Refuse a step whose losses or payloads are no numbers; a row at a time, as they may be as long as theta."""
+        worker = next((w for w, row in enumerate(rows) if not np.isfinite(row).all()), None)
+        if worker is None:
             return
-        worker = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
         loss = rows[worker, -1]
         found = f"the loss of worker {worker} is {loss:g}"
         raise self.diverged(t, found if not math.isfinite(loss) else f"{found}, its gradient infinite")
 
-    def apply(self, before: Replica[State], rows: Float32Array, proposals: Mapping[int, Proposal]) -> Replica[State]:
+    def apply(self, before: Replica[State], rows: Float32Array, proposals: Proposals) -> Replica[State]:
         """The replica after the step that these rows stand for."""
-        local_updates = {w: proposal.update for w, proposal in proposals.items() if proposal.update.size}
         try:
-            waiting, pending = before.collect(rows[:, :-1], local_updates)
-            after = waiting.apply_update(self.world.node.sum_updates(pending))
+            waiting, pending = before.collect(rows[:, :-1], proposals.updates)
+            total = proposals.total
+            after = waiting.apply_update(self.world.node.sum_updates(pending) if total is None else total)
         except NotFiniteError as error:
             raise self.diverged(before.t, str(error).split(", expected")[0]) from error
         return after.with_theta(self.world.node.share_memory(after.theta))

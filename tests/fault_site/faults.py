@@ -81,6 +81,13 @@ def fill_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
 
+def starve() -> None:
+    """From now on this process gets hardly any memory."""
+    reached()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, resource.RLIM_INFINITY))
+
+
 def be_late() -> None:
     """This rank needs some seconds more than others."""
     reached()
@@ -97,6 +104,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "sleep": sleep_for_ever,
     "signal": wait_for_signal,
     "full": fill_disk,
+    "starve": starve,
     "late": be_late,
 }
 
