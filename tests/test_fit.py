@@ -157,6 +157,8 @@ def test_the_correlation_is_that_of_all_workers(tmp_path: Path, method: str) -> 
     settings = config(method=method, workers=3, steps=4, log_every=2, correlation=True)
     seen: list[StepRecord] = []
     rbd_ref.fit(settings, Furnished(), out=tmp_path / "run", callbacks=[seen.append])
+    found = 0 if method == "nes" else Bowl.D
+    assert [record.gradient.size for record in seen] == [0, found, 0, found]  # at steps that are logged
     for record, line in zip(seen[1::2], lines(Run(tmp_path / "run"), "step"), strict=True):
         theta = record.before.theta
         g = sum(Furnished().loss_and_gradient(theta, record.t - 1, w)[1].astype(float) for w in range(3))
