@@ -15,10 +15,11 @@ from rbd_ref import methods, replay, train
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.runs import config as configs
+from rbd_ref.runs.folder import Run
 from rbd_ref.training import fit as fitting
 from rbd_ref.training import history, recorded
 from rbd_ref.training.trainer import CALLBACK, StepRecord
-from run_tools import TINY, final, refused, result, sha, trained
+from run_tools import TINY, final, lines, refused, result, sha, trained
 from tools import bits, run_python
 
 SMALL = {"net": "mlp:64-10", "dims": 3, "batch_size": 400, "family": "sparse"}
@@ -135,6 +136,34 @@ def test_callbacks_see_every_step_and_can_stop(tmp_path: Path) -> None:
     resumed = rbd_ref.fit(rbd_ref.Config(**SMALL, steps=9), out=tmp_path / "run", resume=True)
     assert resumed.sha256 == whole.sha256
     assert resumed.history.loss.tolist() == whole.history.loss.tolist()
+
+
+def test_callbacks_see_what_every_worker_found() -> None:
+    """Its own gradient and its own update, though the step adds them up."""
+    seen: list[StepRecord] = []
+    rbd_ref.fit(config(workers=3, steps=2), Bowl(), callbacks=[seen.append])
+    basis = rbd_ref.Basis(rbd_ref.compartments.whole(Bowl.D, d=8))
+    for t, record in enumerate(seen):
+        assert list(record.proposals) == [0, 1, 2]
+        for worker, proposal in record.proposals.items():
+            g = Bowl().loss_and_gradient(record.before.theta, t, worker)[1]
+            assert np.array_equal(bits(proposal.gradient), bits(g))
+            assert np.array_equal(bits(proposal.update), bits(basis.reconstruct(record.payloads[worker], t, worker)))
+
+
+@pytest.mark.parametrize("method", ["rbd", "sgd", "nes"])
+def test_the_correlation_is_that_of_all_workers(tmp_path: Path, method: str) -> None:
+    """Of the sum of their gradients, where the method finds gradients and where it does not."""
+    settings = config(method=method, workers=3, steps=4, log_every=2, correlation=True)
+    seen: list[StepRecord] = []
+    rbd_ref.fit(settings, Furnished(), out=tmp_path / "run", callbacks=[seen.append])
+    found = 0 if method == "nes" else Bowl.D
+    assert [record.gradient.size for record in seen] == [0, found, 0, found]  # at steps that are logged
+    for record, line in zip(seen[1::2], lines(Run(tmp_path / "run"), "step"), strict=True):
+        theta = record.before.theta
+        g = sum(Furnished().loss_and_gradient(theta, record.t - 1, w)[1].astype(float) for w in range(3))
+        u = theta.astype(float) - record.theta
+        assert line["correlation"]["whole"] == pytest.approx(u @ g / np.linalg.norm(u) / np.linalg.norm(g), abs=1e-5)
 
 
 def test_what_was_torn_is_a_warning(tmp_path: Path) -> None:
