@@ -160,6 +160,20 @@ def test_room_in_shared_memory() -> None:
 # What is left behind.
 
 
+def test_ranks_and_watchers_that_are_killed_at_once_leave_no_shared_memory(tmp_path: Path) -> None:
+    """Its names are taken away as soon as all ranks have it."""
+    before = segments()
+    mark = tmp_path / "reached"
+    more = {"RBD_TEST_FAULT": "sleep 1 5", "RBD_TEST_REACHED": str(mark)}
+    started = job(2, (DRIVER, "one", *FLAGS, "--out", tmp_path / "run"), tmp_path, **more)
+    started.until(mark.exists, "the fifth step")
+    assert started.has_loaded("mpich_shm_")
+    assert segments() <= before
+    for pid in started.processes:
+        os.kill(pid, signal.SIGKILL)
+    started.ended()
+
+
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
     """A file that could be a segment of MPICH's."""

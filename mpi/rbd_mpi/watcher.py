@@ -124,15 +124,19 @@ def life(pid: int) -> Life | None:
     return None if words[0] in "ZX" else Life(words[0], int(words[11]) + int(words[12]))
 
 
+def segments_of(process: str) -> set[Path]:
+    """The segments that a process has mapped, those that still have a name."""
+    lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+    paths = {Path(line.split()[-1]) for line in lines if str(SHARED) in line}
+    return {path for path in paths if path.match(SEGMENTS)}
+
+
 def mapped() -> set[Path]:
-    """The files in shared memory that some process of this user has mapped."""
+    """The segments that some process of this user has mapped."""
     found: set[Path] = set()
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
         with suppress(OSError):
-            lines = (entry / "maps").read_text().splitlines()
-            found |= {Path(line.split()[-1]) for line in lines if str(SHARED) in line}
+            found |= segments_of(entry.name) if entry.name.isdecimal() else set()
     return found
 
 
@@ -239,11 +243,11 @@ class Watcher:
         return f"rank {rank} {'has ended' if found is None else 'is stopped' if found.state == 'T' else 'is not there'}"
 
     def idle(self, members: dict[int, Member]) -> list[str]:
-        """The ranks that do nothing: those that wait for them keep asking MPI, which takes computing time."""
+        """The ranks that do nothing, if others do: those that wait for them keep asking MPI."""
         before = {rank: life(member.pid) for rank, member in members.items()}
         time.sleep(SAMPLE)
         same = [rank for rank, member in members.items() if life(member.pid) == before[rank]]
-        return [f"rank {rank} does nothing" for rank in same if self.rank not in same]
+        return [f"rank {rank} does nothing" for rank in same] if len(same) < len(members) else []
 
     def give_up(self, what: str) -> None:
         """Say it, end the rank, and with it all others."""
