@@ -418,11 +418,13 @@ def test_a_folder_that_holds_a_run_is_refused_once(tmp_path: Path, table: Table,
     assert sha(folder) == alone["independent"]
 
 
-def test_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
-    one = [sys.executable, *map(str, (*TRAIN, *SIXTEEN, "--out", "run", "--seed"))]
-    found = Job([*launcher(1)[:3], *one, "0", ":", "-n", "1", *one, "1"], tmp_path).ended()
-    said = "rbd_ref.train: rank 1 has another configuration than rank 0: give all ranks the same flags\n"
-    assert found == (2, "", said)
+@pytest.mark.parametrize("name", ["seed", "steps", "check-every"])
+def test_ranks_with_different_flags_are_refused(name: str, tmp_path: Path) -> None:
+    """Also where only the number of exchanges differs, for which one would wait for ever."""
+    one = [sys.executable, *map(str, (*TRAIN, *SIXTEEN, "--out", "run", f"--{name}"))]
+    found = Job([*launcher(1)[:3], *one, "2", ":", "-n", "1", *one, "3"], tmp_path).ended()
+    words = f"({name.replace('-', '_')}), expected the same: give all ranks the same flags"
+    assert found == (2, "", f"rbd_ref.train: rank 1 has another configuration than rank 0 {words}\n")
     assert not (tmp_path / "run").exists()
 
 

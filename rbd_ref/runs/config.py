@@ -154,6 +154,16 @@ class Config:
         known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The settings that all ranks must have in common: those of the bits, and of how often ranks exchange."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"] or _paces(item)}
+
+
+def _paces(item: Field[Any]) -> bool:
+    """Whether it depends on a setting when and how often ranks exchange anything."""
+    return item.name in ("epochs", "steps", "reconstruct", "check_every", "on_divergence", "checkpoint_every")
+
 
 def default_rate(data: str, net: str, method: str) -> float:
     """That of the first preset of this network, data set and method, if there is one."""

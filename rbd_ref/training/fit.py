@@ -228,10 +228,13 @@ def _check_resumed(job: Job, config: Config) -> None:
 
 
 def _check_same(world: World, config: Config) -> None:
-    """Refuse ranks that would train something else."""
-    if config.digest != world.communicator.broadcast(config.digest):
+    """Refuse ranks that would train something else, or wait for exchanges that never come."""
+    first = world.communicator.broadcast(config.shared)
+    other = [name for name, value in config.shared.items() if value != first[name]]
+    if other:
         raise RunError(
-            f"rank {world.communicator.rank} has another configuration than rank 0: give all ranks the same flags"
+            f"rank {world.communicator.rank} has another configuration than rank 0 ({', '.join(other)}), expected the "
+            "same: give all ranks the same flags"
         )
 
 
