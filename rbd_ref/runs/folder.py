@@ -32,7 +32,7 @@ from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, disk, reading, write_whole
+from rbd_ref.runs.files import RunError, disk, quoted, reading, write_whole
 from rbd_ref.runs.journal import START, Journal, Layouts
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
@@ -197,7 +197,7 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         _check_state(state, t, expected)
         known = info["digest"], info["sha256"]
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
-        raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
+        raise RunError(f"{path} is no whole checkpoint ({quoted(error)}): restore or remove it, others will do") from error
     if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
     return state
@@ -216,7 +216,7 @@ def load_final(run: Run, D: int) -> str | None:
             raise ValueError(f"theta has sha256 {found}, expected {info['sha256']!r}, as beside it")
     except Exception as error:  # as of a checkpoint
         raise RunError(
-            f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"
+            f"{path} is not as it was written ({quoted(error)}), expected the last theta: restore or remove it"
         ) from error
     return found
 
@@ -287,7 +287,7 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         for name, kinds in (("step", int), ("seconds", int | float)):
             if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
                 raise RunError(
-                    f"{where} has {name} {values[name]!r}, expected a number from 0 up: restore or remove it"
+                    f"{where} has {name} {quoted(repr(values[name]))}, expected a number from 0 up: restore or remove it"
                 )
         yield values, f"{line.decode()}\n"
 

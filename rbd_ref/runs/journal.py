@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rbd_ref._types import Float32Array
-from rbd_ref.runs.files import RunError, disk, reading
+from rbd_ref.runs.files import RunError, disk, reading, refuse_special
 
 MAGIC = b"RBDJRNL1"
 START = len(MAGIC) + 32
@@ -91,6 +91,7 @@ class Journal:
     def __init__(self, path: Path, digest: str | None = None, layouts: Layouts | None = None) -> None:
         self.path, self.end, self.steps = path, START, 0
         self.layouts = layouts
+        refuse_special(path)
         with reading(path):
             self.size = path.stat().st_size
             with path.open("rb") as file:

@@ -1,4 +1,5 @@
-"""The command: campaigns share the minutes by weight, cases are played until they are over, a table says what failed."""
+"""The command: campaigns share the minutes by weight, cases are played until these are over, a table says how many
+failed."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ from torture.campaigns import CAMPAIGNS, DEFAULT
 from torture.pool import Outcome, Pool
 
 PAGE = ROOT / "docs" / "reliability.json"  # what docs/reliability.md is written from
+MEMORY = Path("/dev/shm")
+ROOM = 2 << 30  # bytes
 SHOWN = 3000  # characters of what a case found
 Row = dict[str, Any]
 
@@ -36,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--campaign", action="append", choices=list(CAMPAIGNS), help="only this one; may be repeated")
     result.add_argument("--case", type=int, metavar="N", help="only this case of the campaign")
     result.add_argument("--jobs", type=int, default=cores(), help="cases at a time (one for each core)")
-    result.add_argument("--json", type=Path, metavar="FILE", help="where the figures go; docs/reliability.json: page too")
+    result.add_argument(
+        "--json", type=Path, metavar="FILE", help="where the figures go; docs/reliability.json: page too"
+    )
     return result
 
 
@@ -106,6 +111,11 @@ def all_rows(options: argparse.Namespace, base: Path) -> list[Row]:
     return rows
 
 
+def roomy() -> Path | None:
+    """Memory to keep files in, if there is plenty: no case waits for a disk there."""
+    return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM else None
+
+
 def unmount(base: Path) -> None:
     """What cases that were killed have left mounted."""
     for line in Path("/proc/mounts").read_text().splitlines() if Path("/proc/mounts").exists() else ():
@@ -147,7 +157,7 @@ def show(rows: list[Row]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a case failed."""
     options = parser().parse_args(arguments)
-    base = Path(tempfile.mkdtemp(prefix="torture-"))
+    base = Path(tempfile.mkdtemp(prefix="torture-", dir=roomy()))
     try:
         rows = all_rows(options, base)
     finally:

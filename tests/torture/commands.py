@@ -1,4 +1,4 @@
-"""The commands train, replay and report: in this process, in a fork of it, or in a new Python; and what they may say."""
+"""The commands train, replay and report: in this process, in a fork or in a new Python; and what they may say."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": report.main,
 }
 LONGEST = 2000  # characters of a sentence
-LATE = 20.0  # seconds that a command in this process may take
+LATE = 10.0  # seconds that a command in this process may take
 LONG = 100.0  # seconds that another process may take
 HERE_ONLY = ("NUMBA_THREADING_LAYER",)  # what a new Python does not inherit
 

@@ -1,5 +1,5 @@
-"""A fault of one rank in any phase of a run: all ranks are gone soon, the rank is named, nothing is left behind, and the
-run continues to the same weights. tests/mpi_driver.py makes the faults, by RBD_TEST_FAULT."""
+"""A fault of one rank in any phase of a run: all ranks are gone soon, the rank is named, nothing is left behind, and
+the run continues to the same weights. tests/mpi_driver.py makes the faults, by RBD_TEST_FAULT."""
 
 from __future__ import annotations
 

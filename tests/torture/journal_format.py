@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def ends(content: bytes) -> list[int]:
 def parsed(content: bytes) -> list[Step]:
     """The whole records."""
     places = ends(content)
-    return [_step(content[start:end]) for start, end in zip(places[:-1], places[1:], strict=True)]
+    return [_step(content[start:end]) for start, end in pairwise(places)]
 
 
 def _step(record: bytes) -> Step:
