@@ -6,7 +6,9 @@ Tests: tests/test_mpi.py.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rbd_ref.training.communicator import World
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # how many processes the launcher says it started
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "orterun")
+SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+")  # what MPICH's ranks of a node share
 LOCAL = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # how many of them on this node
 
 
@@ -63,6 +66,18 @@ def load() -> Any:
     return MPI
 
 
+def forget_segments(mpi: Any) -> None:
+    """Take away the names of segments that ranks of a node share, when all of them have them.
+
+    They stay for as long as a rank is there. MPICH removes the names at its own end, so that after a kill the memory
+    would never be given back.
+    """
+    mpi.COMM_WORLD.Barrier()
+    with suppress(OSError):  # this system does not show what is mapped, or another rank was first
+        for name in set(SEGMENT.findall(Path("/proc/self/maps").read_text())):
+            Path(name).unlink(missing_ok=True)
+
+
 def connect() -> World:
     """The world of all processes that were started together."""
     prepare()
@@ -77,5 +92,6 @@ def connect() -> World:
             f"the launcher started {started} processes and MPI sees {found}, expected the same: the launcher is not "
             f"that of the MPI library ({library}); use the mpirun that belongs to it, or set MPI4PY_LIBMPI"
         )
+    forget_segments(mpi)
     lifecycle = MpiLifecycle(mpi, on_terminal())
     return World(lifecycle.communicator, lifecycle.node, lifecycle)

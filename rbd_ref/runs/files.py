@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 from rbd_ref._files import replace_when_complete
 
-
 LONGEST = 300  # characters of a file that a sentence repeats
 
 

@@ -197,7 +197,9 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         _check_state(state, t, expected)
         known = info["digest"], info["sha256"]
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
-        raise RunError(f"{path} is no whole checkpoint ({quoted(error)}): restore or remove it, others will do") from error
+        raise RunError(
+            f"{path} is no whole checkpoint ({quoted(error)}): restore or remove it, others will do"
+        ) from error
     if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
     return state
@@ -286,9 +288,8 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         values = _values(line, where, needed)
         for name, kinds in (("step", int), ("seconds", int | float)):
             if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
-                raise RunError(
-                    f"{where} has {name} {quoted(repr(values[name]))}, expected a number from 0 up: restore or remove it"
-                )
+                found = quoted(repr(values[name]))
+                raise RunError(f"{where} has {name} {found}, expected a number from 0 up: restore or remove it")
         yield values, f"{line.decode()}\n"
 
 

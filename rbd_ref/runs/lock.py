@@ -73,8 +73,8 @@ class FolderLock:
         holder = _read(self.path)
         said = f"process {holder.get('pid', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
         return RunError(
-            f"{self.folder} is being written by {quoted(said)}, expected nobody: wait until it ends, stop it{more}, or choose "
-            "another folder with --out"
+            f"{self.folder} is being written by {quoted(said)}, expected nobody: wait until it ends, stop it{more}, or "
+            "choose another folder with --out"
         )
 
     def release(self) -> None:

@@ -236,6 +236,7 @@ def _open_folder(job: Job, experiment: Experiment, world: World, console: Consol
         return _continue(job, experiment, world, console, run)
     if job.resume:
         run.journal.unlink(missing_ok=True)
+        folders.cut_metrics(run, 0)
     else:
         folders.create(run.folder, experiment.config)
     return experiment.start(), Logbook(experiment, world, console, run)

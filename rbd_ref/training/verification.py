@@ -66,9 +66,9 @@ class Verification:
         for where, values in self._claims():
             step, digest = values.get("step"), values.get("sha256")
             if type(step) is not int or step < 0 or not isinstance(digest, str):
+                found = f"step {quoted(repr(step))} and sha256 {quoted(repr(digest))}"
                 raise RunError(
-                    f"{where} has step {quoted(repr(step))} and sha256 {quoted(repr(digest))}, expected a number and a text, as they were "
-                    "written: restore or remove it"
+                    f"{where} has {found}, expected a number and a text, as they were written: restore or remove it"
                 )
             hashes.setdefault(step, set()).add(digest)
         return hashes

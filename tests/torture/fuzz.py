@@ -97,6 +97,7 @@ class Oracle:
         self.fresh = fresh
         self.intact = [path for path in victim.checkpoints if path.name not in victim.touched]
         self.config = changed_config(victim)
+        self.records = len(journal_format.parsed(victim.journal.read_bytes())) if victim.journal.is_file() else 0
         self.outside = victim.outside.read_bytes() if victim.outside.exists() else b""
 
     def say(self, name: str, *arguments: object) -> Said:
@@ -116,7 +117,8 @@ class Oracle:
 
     def uncertain(self, step: int) -> bool:
         """Whether forged records or arrays may change what theta is after so many steps."""
-        first = max((int(path.stem[5:]) for path in self.intact if int(path.stem[5:]) <= step), default=0)
+        last = min(step, self.records)
+        first = max((int(path.stem[5:]) for path in self.intact if int(path.stem[5:]) <= last), default=0)
         return bool(self.victim.forged_arrays) or any(first <= t < step for t in self.victim.forged_steps)
 
     def same_run(self) -> bool:

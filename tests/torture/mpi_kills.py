@@ -13,7 +13,7 @@ from mpi_tools import TRAIN, Job, Outcome, job, why_unusable
 from torture.campaign import Campaign, Tally, demand
 from torture.commands import check
 from torture.kills import arguments, kept
-from torture.leftovers import segments, without_owner
+from torture.leftovers import check_left, left
 from torture.runs import FLAGS, Undisturbed, check_end, resume, undisturbed
 
 SECONDS = 6.0  # that a job takes, about
@@ -60,12 +60,19 @@ def hit(random: Random, started: Job, way: str) -> str:
 
 
 def disturbed(random: Random, known: Undisturbed, folder: Path) -> tuple[str, Outcome]:
-    """A job that something happens to, when all of it is gone."""
+    """A job that something happens to, when all of it is gone.
+
+    Where MPI itself is killed while it starts, the name of its segment stays, and nobody can help that.
+    """
     target = folder / "run"
     started = job(random.randint(2, 4), (*TRAIN, *arguments(known, target)), folder)
     wait_for_moment(random, known, target, started)
+    begun = (target / "lock").exists()
+    shared = started.segments
     way = hit(random, started, random.choice(WAYS))
-    return way, started.ended()
+    found = started.ended()
+    (check_left if begun else left)(shared)
+    return way, found
 
 
 def case(random: Random, folder: Path) -> Tally:
@@ -73,15 +80,12 @@ def case(random: Random, folder: Path) -> Tally:
     known = undisturbed(random.choice(list(FLAGS)))
     target = folder / "run"
     tally = Tally()
-    before = segments()
     for _ in range(random.randint(1, 2)):
         journaled = kept(target)
         way, found = disturbed(random, known, folder)
         demand("Traceback" not in found.err, found.text)
         demand(kept(target).startswith(journaled), "steps that had been journaled are lost")
         tally[way] += 1
-    left = without_owner(segments() - before)
-    demand(not left, f"shared segments were left behind: {sorted(left)}")
     finish(random.randint(0, 4), known, folder)
     return tally
 
@@ -97,9 +101,4 @@ def finish(ranks: int, known: Undisturbed, folder: Path) -> None:
     check_end(known, folder, target)
 
 
-def unusable(folder: Path) -> str:
-    """Why MPI cannot be used here, or nothing."""
-    return why_unusable(folder)
-
-
-CAMPAIGN = Campaign("kills under MPI", 5, case, unusable, limit=300.0)
+CAMPAIGN = Campaign("kills under MPI", 5, case, why_unusable, limit=300.0)
