@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import unicodedata
@@ -14,6 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from numba.np.ufunc import parallel
+from tqdm import tqdm
 
 from rbd_ref import replay, train
 from rbd_ref.report import __main__ as report
@@ -24,6 +28,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "replay": replay.main,
     "report": report.main,
 }
+# Forks share what locks of processes they inherit, and one that is killed while it holds one would never give it back.
+parallel._backend_init_process_lock = threading.RLock()
+tqdm.set_lock(threading.RLock())
+
 LONGEST = 2000  # characters of a sentence
 LATE = 10.0  # seconds that a command in this process may take
 LONG = 100.0  # seconds that another process may take

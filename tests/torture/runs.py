@@ -15,7 +15,7 @@ from torture.campaign import demand
 from torture.commands import Child, Said, check, here, run
 from torture.events import counted
 
-SMALL = ("--net", "mlp:64-10", "--dims", "4", "--batch-size", "300", "--log-every", "2")  # D = 650
+SMALL = ("--net", "mlp:64-10", "--dims", 4, "--batch-size", 300, "--log-every", 2, "--workers", 1)  # D = 650
 FLAGS: dict[str, tuple[object, ...]] = {
     "rbd": (*SMALL, "--epochs", 3),
     "momentum": (*SMALL, "--epochs", 3, "--momentum", 0.5, "--redraw", 3, "--family", "uniform"),
