@@ -1,6 +1,7 @@
 # make train  sets up .venv and trains on the embedded digits with 16 ranks
 # make test   sets up .venv and runs everything that CI runs
 # make test-ft  of that, the tests that need Open MPI's fault tolerance
+# make torture  random campaigns against what docs/reliability.md promises: MINUTES=30 SEED=0
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
 # make docs   the pictures of docs/, and the tables that go with them
@@ -17,14 +18,14 @@ CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft bench docs clean
+.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 # Three at a time on two cores, as some wait for processes; what needs an environment of its own while the other is made.
 test:
-	+$(MAKE) --no-print-directory --jobs=3 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) test-ft unit-first unit-last coverage unit-mpi $(REPORTS) lint vectors
+	+$(MAKE) --no-print-directory --jobs=3 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) test-ft unit-first unit-last coverage unit-mpi torture-short $(REPORTS) lint vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, or also what tests and developers need. Python compiles what is imported, and keeps it.
@@ -80,6 +81,15 @@ $(VENV)-ft/.ready: pyproject.toml
 
 test-ft: $(VENV)-ft/.ready
 	$(VENV)-ft/bin/python -m pytest -q tests/ft_mpi.py
+
+# What docs/reliability.md promises, and a short form of it.
+MINUTES ?= 30
+SEED ?= 0
+torture: $(READY)
+	$(BIN)/python tests/torture --minutes $(MINUTES) --seed $(SEED) --json docs/reliability.json
+
+torture-short: $(READY)
+	$(BIN)/python tests/torture --minutes 2 --seed $(SEED)
 
 # What the backends reach is what docs/backends.md says.
 conformance: $(READY) vectors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ TRAIN = ("-m", "rbd_ref.train")
 MARK = "RBD_TEST_MARK"  # in the environment of a job and of all that it starts
 LONG = 120.0  # seconds that a job may take
 SOON = 30.0  # seconds in which all ranks are gone after a fault
+SEGMENT = re.compile(r"(/dev/shm/\S+)(?: \(deleted\))?$", flags=re.M)  # in what a process has mapped
 PROBE = "from mpi4py import MPI; assert MPI.COMM_WORLD.allreduce(1) == 2"
 
 
@@ -92,6 +94,15 @@ class Job:
         with suppress(OSError):  # of processes that are gone by now
             return any(library in Path(f"/proc/{pid}/maps").read_text() for pid in self.processes)
         return False
+
+    @property
+    def segments(self) -> set[Path]:
+        """The shared segments that processes of the job have in their memory now."""
+        found: set[str] = set()
+        for pid in self.processes:
+            with suppress(OSError):  # it is gone by now
+                found |= set(SEGMENT.findall(Path(f"/proc/{pid}/maps").read_text()))
+        return {Path(name) for name in found}
 
     def send(self, number: int) -> None:
         """A signal to the launcher alone."""

@@ -46,6 +46,11 @@ def test_the_tables_of_speed_are_those_of_the_figures() -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_the_table_of_reliability_is_that_of_the_figures() -> None:
+    result = run_python(str(ROOT / "docs" / "reliability_table.py"), "--check")
+    assert result.returncode == 0, result.stderr
+
+
 def test_the_pages_have_examples() -> None:
     assert sum(page.read_text().count(">>> ") for page in PAGES) >= 10
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import os
 import struct
 import sys
 import zlib
@@ -201,7 +202,6 @@ def test_where_the_torn_record_is(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
-    import os
     import subprocess
 
     reader, writer = os.pipe()
@@ -221,3 +221,70 @@ def test_an_evaluation_that_a_kill_prevented(tmp_path: Path) -> None:
         path.unlink()
     resumed(run)
     assert [line["step"] for line in lines(run, "evaluation")] == [3, 6]
+
+
+# What `make torture` found.
+
+
+SPECIAL = ["journal.rbd", "checkpoints/step-00000006.npz", "final.npz"]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path / "run", *QUICK)
+    (run.folder / name).unlink()
+    os.mkfifo(run.folder / name)
+    refused(capsys, [run.folder, "--verify"], str(run.folder / name), "is a pipe or a device", command=replay.main)
+
+
+def test_the_lock_is_no_link_to_somebody_elses_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, that file was emptied."""
+    run = unfinished(trained(tmp_path / "run", *QUICK))
+    (tmp_path / "precious").write_text("precious")
+    (run.folder / "lock").symlink_to(tmp_path / "precious")
+    refused(capsys, ["--resume", "--out", run.folder], f"{run.folder / 'lock'} cannot be written")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "stale"])
+def test_metrics_of_a_run_that_begins_anew(tmp_path: Path, kind: str) -> None:
+    """Its journal is lost: no line of before stays, nothing is written to where a link leads, no pipe waited for."""
+    run = unfinished(trained(tmp_path / "run", *QUICK))
+    whole = [(line["kind"], line["step"]) for line in lines(run)]
+    run.journal.unlink()
+    for path in run.checkpoints:
+        path.unlink()
+    if kind != "stale":
+        run.metrics.unlink()
+    (tmp_path / "precious").touch()
+    if kind == "link":
+        run.metrics.symlink_to(tmp_path / "precious")
+    elif kind == "pipe":
+        os.mkfifo(run.metrics)
+    resumed(run)
+    assert [(line["kind"], line["step"]) for line in lines(run)] == whole
+    assert (tmp_path / "precious").read_bytes() == b""
+
+
+@pytest.mark.parametrize("value", ['"' + "x" * 5000 + '"', "1" * 5000, "[" + "0, " * 5000 + "]"])
+def test_a_setting_that_is_too_long_to_be_shown(tmp_path: Path, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path / "run", *QUICK)
+    path = run.folder / "config.toml"
+    path.write_text(path.read_text().replace('family = "sparse"', f"family = {value}"))
+    assert len(refused(capsys, [run.folder, "--verify"], str(path), command=replay.main)) < 1000
+
+
+def test_what_a_file_says_is_short_and_printable_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path / "run", *QUICK)
+    path = run.checkpoints[0]
+    with np.load(path) as file:
+        info, theta = json.loads(str(file["info"])), file["theta"]
+    for t in ("x" * 100_000, "\x1b[31m\n"):
+        np.savez(path, info=np.array(json.dumps({**info, "t": t})), theta=theta, velocity=theta[:0])
+        sentence = refused(
+            capsys, [run.folder, "--verify"], f"{path} is no whole checkpoint (t is", command=replay.main
+        )
+        assert len(sentence) < 1000
+        assert sentence.isprintable()

@@ -221,6 +221,16 @@ def test_a_killed_launcher_ends_all(tmp_path: Path, alone: dict[str, str]) -> No
     run.goes_on(1, alone["independent"])
 
 
+def test_a_killed_job_leaves_no_shared_memory(tmp_path: Path) -> None:
+    """MPICH would, of itself: the names are taken away as soon as all ranks have what they stand for."""
+    run = Disturbed(tmp_path, "signal 1 5", ranks=2)
+    shared = run.at_fault().segments
+    assert any(path.name.startswith("mpich_shm_") for path in shared)
+    run.job.send(signal.SIGKILL)
+    run.ended()
+    assert [path for path in shared if path.exists()] == []
+
+
 def test_a_rank_that_hangs_is_named(tmp_path: Path, alone: dict[str, str]) -> None:
     run = Disturbed(tmp_path, "stop 1 5", "--timeout", 5)
     found = run.ended()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from rbd_ref._types import F32, Float32Array
+from rbd_ref.runs.files import refuse_special
 
 HEAD = 4096  # bytes that the head of an array, or an entry of the archive, takes at most
 MOST_TEXT = 1 << 20  # bytes of a JSON text
@@ -50,8 +51,9 @@ def read_arrays(
 ) -> tuple[dict[str, Any], dict[str, Float32Array]]:
     """What is said of the arrays in a file, and the arrays; where shapes are given, these arrays and no others.
 
-    Raises whatever zip, npy and JSON raise at a broken file, and ValueError.
+    Raises whatever zip, npy and JSON raise at a broken file, ValueError and RunError.
     """
+    refuse_special(path)
     with path.open("rb") as stream:
         if shapes is not None:
             _check_size(stream, shapes)

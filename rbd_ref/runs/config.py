@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
@@ -33,6 +34,7 @@ SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
 DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
+LONGEST = 1000  # characters of a setting, so that a sentence about it can be read
 
 
 def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) -> Any:
@@ -188,6 +190,14 @@ def parse_switch(config: Config, text: str) -> tuple[int, str, float]:
     return int(epoch), method, _number(text, rate) if rate else default_rate(config.data, config.net, method)
 
 
+def _length(value: Any) -> int:
+    """Characters that a value has when it is shown."""
+    try:
+        return len(value if isinstance(value, str) else repr(value))
+    except ValueError:  # Python does not show whole numbers of thousands of digits
+        return sys.maxsize
+
+
 def _number(name: str, value: Any) -> float:
     """`value` as a float."""
     try:
@@ -198,6 +208,8 @@ def _number(name: str, value: Any) -> float:
 
 def _fits(item: Field[Any], value: Any) -> Any:
     """`value` as the type of the setting, or a sentence."""
+    if (length := _length(value)) > LONGEST:
+        raise ValueError(f"setting {item.name} has {length} characters, expected {LONGEST} at most: shorten it")
     wanted = type(item.default)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return _number(f"setting {item.name}", value)

@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from rbd_ref._files import replace_when_complete
 
+LONGEST = 300  # characters of a file that a sentence repeats
+
 
 class RunError(Exception):
     """What ends a run and is not a fault of the program, as one sentence for its user."""
@@ -20,6 +22,13 @@ class RunError(Exception):
 
 class SharedError(RunError):
     """One that every rank finds in the same way at the same moment."""
+
+
+def quoted(text: object) -> str:
+    """What a file has said, as it can stand in a sentence: printable, on one line and not too long."""
+    said = str(text)
+    short = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+    return "".join(sign if sign.isprintable() else "?" for sign in short)
 
 
 @contextmanager
@@ -44,6 +53,14 @@ def reading(path: Path) -> Iterator[None]:
             f"{path} cannot be read ({error.strerror or error}), expected the folder of a run: correct the path or "
             "the permissions"
         ) from error
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe or a device where a file should be: who opens a pipe waits for ever."""
+    with reading(path):
+        special = path.exists() and not path.is_file() and not path.is_dir()
+    if special:
+        raise RunError(f"{path} is a pipe or a device, expected a file: remove it")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object], flag: str = "--out") -> None:

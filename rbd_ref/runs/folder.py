@@ -35,7 +35,7 @@ from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, disk, reading, write_whole
+from rbd_ref.runs.files import RunError, disk, quoted, reading, write_whole
 from rbd_ref.runs.journal import START, Journal, Place
 from rbd_ref.runs.layouts import CHAIN, Layouts
 
@@ -229,7 +229,9 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
     except MemoryError:
         raise  # the file may well be whole
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
-        raise RunError(f"{path} is no whole checkpoint ({error}): restore or remove it, others will do") from error
+        raise RunError(
+            f"{path} is no whole checkpoint ({quoted(error)}): restore or remove it, others will do"
+        ) from error
     if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
     return Checkpoint(state, chain)
@@ -276,7 +278,7 @@ def load_final(run: Run, D: int) -> str | None:
         raise
     except Exception as error:  # as of a checkpoint
         raise RunError(
-            f"{path} is not as it was written ({error}), expected the last theta: restore or remove it"
+            f"{path} is not as it was written ({quoted(error)}), expected the last theta: restore or remove it"
         ) from error
     return found
 
@@ -357,9 +359,8 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         values = _values(line, where, needed)
         for name, kinds in (("step", int), ("seconds", int | float)):
             if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
-                raise RunError(
-                    f"{where} has {name} {values[name]!r}, expected a number from 0 up: restore or remove it"
-                )
+                found = quoted(repr(values[name]))
+                raise RunError(f"{where} has {name} {found}, expected a number from 0 up: restore or remove it")
         yield values, f"{line.decode()}\n"
 
 

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rbd_ref._types import Float32Array
-from rbd_ref.runs.files import RunError, disk, reading
+from rbd_ref.runs.files import RunError, disk, reading, refuse_special
 from rbd_ref.runs.layouts import CHAIN, HEAD, Layout, Layouts
 
 MAGIC = b"RBDJRNL2"
@@ -116,6 +116,7 @@ class Journal:
     def __init__(self, path: Path, digest: str | None = None, layouts: Layouts | None = None) -> None:
         self.path = path
         self.layouts = layouts
+        refuse_special(path)
         with reading(path):
             self.size = path.stat().st_size
             with path.open("rb") as file:

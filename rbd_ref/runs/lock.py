@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rbd_ref.runs.files import RunError, disk
+from rbd_ref.runs.files import RunError, disk, quoted
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)
 UNSUPPORTED = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
@@ -41,7 +41,7 @@ class FolderLock:
     def _acquire(self) -> int:
         """An open file that is locked, and still the one that the name stands for."""
         while True:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # a link may lead anywhere
             try:
                 self._lock(handle)
                 if _same_file(handle, self.path):
@@ -71,10 +71,10 @@ class FolderLock:
     def _refused(self, more: str = "") -> RunError:
         """The sentence for who comes second."""
         holder = _read(self.path)
-        who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
+        said = f"process {holder.get('pid', '?')} on {holder.get('host', '?')} since {holder.get('since', '?')}"
         return RunError(
-            f"{self.folder} is being written by {who}, expected nobody: wait until it ends, stop it{more}, or choose "
-            "another folder with --out"
+            f"{self.folder} is being written by {quoted(said)}, expected nobody: wait until it ends, stop it{more}, or "
+            "choose another folder with --out"
         )
 
     def release(self) -> None:

@@ -264,6 +264,7 @@ def _open_folder(job: Job, experiment: Experiment, world: World, console: Consol
     first = experiment.start()  # before anything is written: it may be too large
     if job.resume:
         run.journal.unlink(missing_ok=True)
+        folders.cut_metrics(run, 0)
     else:
         folders.create(run.folder, experiment.config)
     return first, Logbook(experiment, world, console, run)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import folder as folders
-from rbd_ref.runs.files import RunError
+from rbd_ref.runs.files import RunError, quoted
 from rbd_ref.runs.folder import Run
 from rbd_ref.training.experiment import Experiment
 
@@ -72,9 +72,9 @@ class Verification:
         for where, values in self._claims():
             step, digest = values.get("step"), values.get("sha256")
             if type(step) is not int or step < 0 or not isinstance(digest, str):
+                found = f"step {quoted(repr(step))} and sha256 {quoted(repr(digest))}"
                 raise RunError(
-                    f"{where} has step {step!r} and sha256 {digest!r}, expected a number and a text, as they were "
-                    "written: restore or remove it"
+                    f"{where} has {found}, expected a number and a text, as they were written: restore or remove it"
                 )
             hashes.setdefault(step, set()).add(digest)
         return hashes
@@ -101,7 +101,7 @@ class Verification:
         if expected - {found}:
             raise RunError(
                 f"{self.run.folder} does not agree with its journal at step {replica.t}: theta has sha256 "
-                f"{', '.join(sorted(expected))} in the run and {found} when repeated: "
+                f"{quoted(', '.join(sorted(expected)))} in the run and {found} when repeated: "
                 "one of its files was changed, or the run was made by another version"
             )
 
