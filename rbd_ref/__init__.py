@@ -11,11 +11,13 @@ The second half is loaded when it is first asked for: who only wants directions 
 
 from typing import TYPE_CHECKING, Any
 
-from rbd_ref._launch import start_ranks
 from rbd_ref._path import forget_current_folder
 
 forget_current_folder()  # before NumPy or anything else could be imported from there
-start_ranks()  # and before anything else could fail
+
+from rbd_ref._launch import start_command  # noqa: E402
+
+start_command()  # before anything else could fail
 
 from rbd_ref.basis import Basis  # noqa: E402
 from rbd_ref.spec import compartments, prng  # noqa: E402

@@ -1,4 +1,4 @@
-"""Whether an MPI launcher started this process; and if so, MPI before anything else.
+"""What a command does before anything else: Ctrl-C without a traceback, and MPI where a launcher started the process.
 
 A rank that fails before MPI is started leaves all others waiting in it. So `python -m rbd_ref.train` starts it before
 NumPy or anything else that could fail is imported. What starts it is a function in the entry-point group
@@ -10,6 +10,7 @@ Tests: tests/test_hangs.py.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.metadata import entry_points
 
@@ -31,8 +32,11 @@ def first_on_node() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in LOCAL_RANKS)
 
 
-def start_ranks() -> None:
-    """Start MPI, if this is a rank of a command that trains."""
-    if launched() and module_of_command(sys.orig_argv) in COMMANDS:
+def start_command() -> None:
+    """If this process is a command: Ctrl-C just ends it until it says otherwise, and a rank that trains starts MPI."""
+    module = module_of_command(sys.orig_argv)
+    if module:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if launched() and module in COMMANDS:
         for point in entry_points(group=GROUP):
             point.load()()

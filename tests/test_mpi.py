@@ -42,6 +42,7 @@ RUNS: dict[str, Sequence[object]] = {
     "nes": (*FIVE, "--method", "nes", "--dims", 6, "--antithetic"),
     "momentum and mean": (*FIVE, "--momentum", 0.5, "--combine", "mean", "--redraw", 3),
     "rbd, then sgd": (*FIVE, "--batch-size", 40, "--switch", "1:sgd"),
+    "sgd, then fpd": (*FIVE, "--batch-size", 40, "--method", "sgd", "--switch", "1:fpd"),
     "srht": (*LAYERS, "--workers", 5, "--family", "srht", "--quiet"),
     "sparse": (*LAYERS, "--workers", 5, "--family", "sparse:10", "--exchange", "split", "--quiet"),
     "fewer workers than ranks": (*SIZE, "--workers", 2),

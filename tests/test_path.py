@@ -30,7 +30,20 @@ def stranger(made: Run, tmp_path: Path) -> Path:
         if path.is_file():
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(path.read_bytes())
-    for name in ("numpy", "numba", "tqdm", "jinja2", "autograd", "tomllib", "payload", "rbd_torch", "rbd_mpi"):
+    names = (
+        "numpy",
+        "numba",
+        "tqdm",
+        "jinja2",
+        "autograd",
+        "tomllib",
+        "payload",
+        "rbd_torch",
+        "rbd_mpi",
+        "json",
+        "signal",
+    )
+    for name in (*names, "zipfile", "csv", "email"):
         (tmp_path / f"{name}.py").write_text(PAYLOAD)
     return tmp_path
 

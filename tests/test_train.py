@@ -387,16 +387,19 @@ def test_a_journal_that_is_shorter_than_a_checkpoint_says(
     assert sha(run) == sha(whole)
 
 
-def test_a_checkpoint_of_other_steps_is_passed_over_and_replaced(
+def test_a_checkpoint_and_a_journal_that_contradict_each_other(
     whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whole, and of this configuration: only the chain tells that other steps led to it."""
+    """Both whole, and of this configuration: nobody can tell which of them was forged, but whoever removes one."""
     run = unfinished(copied(whole, tmp_path / "run"))
     state, _ = runs.load_checkpoint(run.checkpoints[-1], run.config().digest)
     runs.save_checkpoint(run, state._replace(theta=-state.theta), run.config().digest, bytes(32))
-    capsys.readouterr()
-    assert status(["--resume", "--out", run.folder]) == 0
-    assert f"{run.checkpoints[-1]} follows the journal's chain value {'00' * 32}, " in capsys.readouterr().err
+    before = contents(run.folder)
+    words = f"{run.checkpoints[-1]} follows the journal's chain value {'00' * 32}, "
+    refused(capsys, ["--resume", "--quiet", "--out", run.folder], words, "or remove step-00000006.npz to go by")
+    assert contents(run.folder) == before
+    run.checkpoints[-1].unlink()
+    assert status(["--resume", "--quiet", "--out", run.folder]) == 0
     assert sha(run) == sha(whole)
     assert replays(run)
 

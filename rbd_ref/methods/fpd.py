@@ -62,7 +62,8 @@ class FixedProjectionDescent:
     def init_state(self, theta: Float32Array, t: int) -> FixedProjectionState:
         """c = 0: these weights are theta0."""
         zeros = np.zeros((self.sharing.bases, self.sharing.d), dtype=F32)
-        return FixedProjectionState(theta, t, theta, zeros, zeros, zeros, since=t)
+        origin = theta.copy()  # ranks of a node write later weights into the memory of these
+        return FixedProjectionState(theta, t, origin, zeros, zeros, zeros, since=t)
 
     def propose(self, objective: Objective, state: FixedProjectionState, worker: int) -> Proposal:
         """The gradient's coefficients along the worker's directions."""

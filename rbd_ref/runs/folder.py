@@ -248,10 +248,11 @@ def load_fitting(path: Path, journal: Journal, digest: str, template: Template |
         )
     found = load_checkpoint(path, digest, template)
     if found.chain != place.chain:
-        raise RunError(
+        journal.doubts[t] = (
             f"{path} follows the journal's chain value {found.chain.hex()}, expected the one after step {t} in "
-            f"{journal.path.name}, {place.chain.hex()}: restore or remove it, others will do"
+            f"{journal.path.name}, {place.chain.hex()}: restore one of them, or remove {path.name} to go by the journal"
         )
+        raise RunError(journal.doubts[t])
     return found.state, place
 
 

@@ -116,6 +116,7 @@ class Journal:
     def __init__(self, path: Path, digest: str | None = None, layouts: Layouts | None = None) -> None:
         self.path = path
         self.layouts = layouts
+        self.doubts: dict[int, str] = {}  # what contradicts the chain value after so many steps
         refuse_special(path)
         with reading(path):
             self.size = path.stat().st_size
@@ -132,6 +133,8 @@ class Journal:
             file.seek(self.last.offset)
             while (record := self._next(file.read, self.last)) is not None:
                 self.last = record.next
+                if record.next.t in self.doubts:  # a whole record: it or what contradicts it was forged
+                    raise RunError(self.doubts[record.next.t])
                 yield record
 
     def place(self, t: int) -> Place | None:

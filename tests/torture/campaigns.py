@@ -1,4 +1,4 @@
-"""All campaigns by name, and which of them are run unless others are named."""
+"""All campaigns by name."""
 
 from __future__ import annotations
 
@@ -7,5 +7,3 @@ from torture.campaign import Campaign
 
 ALL = (kills, mpi_kills, fuzz, data_files, faults, full_disk, two_at_once)
 CAMPAIGNS: dict[str, Campaign] = {module.CAMPAIGN.name: module.CAMPAIGN for module in ALL}
-LATER = ("faults",)  # tests/mpi_driver.py does not know all phases yet
-DEFAULT = tuple(name for name in CAMPAIGNS if name not in LATER)

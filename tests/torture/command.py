@@ -21,7 +21,7 @@ from rbd_ref._progress import bar
 from tools import ROOT
 from torture import runs
 from torture.campaign import Campaign, Tally
-from torture.campaigns import CAMPAIGNS, DEFAULT
+from torture.campaigns import CAMPAIGNS
 from torture.pool import Outcome, Pool
 
 PAGE = ROOT / "docs" / "reliability.json"  # what docs/reliability.md is written from
@@ -88,7 +88,7 @@ def skipped(campaign: Campaign, why: str) -> Row:
 
 def all_rows(options: argparse.Namespace, base: Path) -> list[Row]:
     """All campaigns, one after the other; what one leaves of its minutes is for those that follow."""
-    names = options.campaign or DEFAULT
+    names = options.campaign or CAMPAIGNS
     waiting = [CAMPAIGNS[name] for name in names]
     rows = []
     runs.use(base)

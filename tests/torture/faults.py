@@ -1,5 +1,6 @@
 """A fault of one rank in any phase of a run: all ranks are gone soon, the rank is named, nothing is left behind, and
-the run continues to the same weights. tests/mpi_driver.py makes the faults, by RBD_TEST_FAULT."""
+the run continues to the same weights. tests/mpi_driver.py makes the faults, by RBD_TEST_FAULT, and tests/fault_site
+those before a rank trains."""
 
 from __future__ import annotations
 
@@ -7,15 +8,17 @@ import time
 from pathlib import Path
 from random import Random
 
-from mpi_tools import DRIVER, Job, job, why_unusable
+from mpi_tools import DRIVER, FAULT_SITE, TRAIN, Job, job, why_unusable
 from torture.campaign import Campaign, Tally, demand
 from torture.kills import kept
-from torture.leftovers import check_left, left
+from torture.leftovers import check_left
 from torture.mpi_kills import finish
 from torture.runs import FLAGS, undisturbed
 
-PHASES = ("import", "init", "allocate", "first", "exchange", "checkpoint", "evaluation", "close", "finalize")
-KINDS = ("raise", "leave", "exit", "kill", "sleep")  # exception, exit 0, exit 3, kill -9, endless sleep
+EARLY = ("python", "init", "import")  # before MPI is started, while it is, and after
+PHASES = (*EARLY, "allocate", "0", "exchange", "checkpoint", "evaluation", "close", "finalize")  # 0: the first step
+# exception, exit 0, exit 3, an end that Python does not notice, kill -9, SIGSTOP, endless sleep
+KINDS = ("raise", "exit0", "exit", "vanish", "kill", "stop", "sleep")
 TIMEOUT = 5  # seconds after which a silent rank is given up
 SOON = TIMEOUT + 15.0  # seconds in which all ranks are gone
 
@@ -24,15 +27,18 @@ def faulty(kind: str, rank: int, phase: str, folder: Path, ranks: int, timeout: 
     """A job on so many ranks, one of which has a fault of a kind in a phase; `folder` has its flags in a file."""
     flags = (folder / "flags").read_text().split("\n")
     more = {"RBD_TEST_FAULT": f"{kind} {rank} {phase}", "RBD_TEST_REACHED": str(folder / "reached")}
-    return job(ranks, (DRIVER, "one", *flags, "--timeout", timeout, "--out", folder / "run"), folder, **more)
+    command = TRAIN if phase in EARLY else (DRIVER, "one")
+    if phase in EARLY:
+        more["PYTHONPATH"] = FAULT_SITE
+    return job(ranks, (*command, *flags, "--timeout", timeout, "--out", folder / "run"), folder, **more)
 
 
 def case(random: Random, folder: Path) -> Tally:
     """One fault, and the end of the run."""
     known = undisturbed(random.choice(list(FLAGS)))
     (folder / "flags").write_text("\n".join(map(str, (*known.flags, "--quiet"))))
-    kind = random.choice(KINDS)
     phase = random.choice(PHASES)
+    kind = random.choice([kind for kind in KINDS if (kind, phase) != ("raise", "python")])  # Python goes on after that
     ranks = random.randint(2, 4)
     rank = random.randrange(ranks)
     check_fault(faulty(kind, rank, phase, folder, ranks, TIMEOUT), folder, kind, rank)
@@ -48,9 +54,8 @@ def check_fault(started: Job, folder: Path, kind: str, rank: int) -> None:
     while not reached.exists() and started.process.poll() is None:
         shared |= started.segments
         time.sleep(0.01)
-    begun = (folder / "run" / "lock").exists()
     found = started.ended()
-    (check_left if begun else left)(shared)  # of MPI that is killed while it starts a name stays
+    check_left(shared)
     if not reached.exists():  # this rank does not pass there, as those without a log do at checkpoints
         demand(found.status == 0, found.text)
         return

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rbd_ref.runs.journal import CRC, HEAD, MAGIC, START, encode
+from rbd_ref.runs.journal import CRC, MAGIC, START, chain_start, encode
+from rbd_ref.runs.layouts import CHAIN, HEAD
 
 DIGEST = range(len(MAGIC), START)  # the places of the configuration's digest
 
@@ -27,7 +28,7 @@ def ends(content: bytes) -> list[int]:
     found = [START]
     while found[-1] + HEAD.size <= len(content):
         _, _, rows, columns, _ = HEAD.unpack_from(content, found[-1])
-        end = found[-1] + HEAD.size + 4 * rows * columns + CRC.size
+        end = found[-1] + HEAD.size + 4 * rows * columns + CHAIN
         if end > len(content):
             break
         found.append(end)
@@ -47,7 +48,12 @@ def _step(record: bytes) -> Step:
 
 def composed(content: bytes, steps: list[Step]) -> bytes:
     """A journal with the head of another and these records, all checksums as they should be."""
-    return content[:START] + b"".join(encode(t, rows) for t, rows in steps)
+    chain = chain_start(content[DIGEST.start : DIGEST.stop].hex())
+    records = []
+    for t, rows in steps:
+        records.append(encode(t, rows, chain))
+        chain = records[-1][-CHAIN:]
+    return content[:START] + b"".join(records)
 
 
 def promising(t: int, rows: int, columns: int) -> bytes:

@@ -13,7 +13,7 @@ from mpi_tools import TRAIN, Job, Outcome, job, why_unusable
 from torture.campaign import Campaign, Tally, demand
 from torture.commands import check
 from torture.kills import arguments, kept
-from torture.leftovers import check_left, left
+from torture.leftovers import check_left
 from torture.runs import FLAGS, Undisturbed, check_end, resume, undisturbed
 
 SECONDS = 6.0  # that a job takes, about
@@ -60,18 +60,14 @@ def hit(random: Random, started: Job, way: str) -> str:
 
 
 def disturbed(random: Random, known: Undisturbed, folder: Path) -> tuple[str, Outcome]:
-    """A job that something happens to, when all of it is gone.
-
-    Where MPI itself is killed while it starts, the name of its segment stays, and nobody can help that.
-    """
+    """A job that something happens to, when all of it is gone."""
     target = folder / "run"
     started = job(random.randint(2, 4), (*TRAIN, *arguments(known, target)), folder)
     wait_for_moment(random, known, target, started)
-    begun = (target / "lock").exists()
     shared = started.segments
     way = hit(random, started, random.choice(WAYS))
     found = started.ended()
-    (check_left if begun else left)(shared)
+    check_left(shared)
     return way, found
 
 
