@@ -161,8 +161,8 @@ def link_outside(random: Random, victim: Victim) -> None:
 
 def unreadable_name(random: Random, victim: Victim) -> None:
     name = random.choice(["step-0000000a.npz", "step-.npz", "step-99999999.npz", "step-1.npz", "step-00000003.npz.npz"])
-    (victim.folder / "checkpoints").mkdir(exist_ok=True)
-    victim.touch(victim.folder / "checkpoints" / name).write_bytes(random.randbytes(50))
+    if (victim.folder / "checkpoints").is_dir():
+        victim.touch(victim.folder / "checkpoints" / name).write_bytes(random.randbytes(50))
 
 
 FILES: tuple[Damage, ...] = (

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from rbd_ref import train
 from rbd_ref.runs import folder as folders
 from rbd_ref.training.recorded import open_run
 from torture.campaign import demand
-from torture.commands import Child, Said, check, here, run
+from torture.commands import Child, Said, check, run
 from torture.events import counted
 
 SMALL = ("--net", "mlp:64-10", "--dims", 4, "--batch-size", 300, "--log-every", 2, "--workers", 1)  # D = 650
@@ -32,7 +33,7 @@ FLAGS: dict[str, tuple[object, ...]] = {
     "sgd, then fpd": (*SMALL, "--epochs", 4, "--workers", 2, "--method", "sgd", "--switch", "2:fpd"),
     "mean": (*SMALL, "--steps", 9, "--workers", 5, "--batch-size", 40, "--combine", "mean", "--transforms", "top:2"),
 }
-LONG_RUN = ("rbd", (*SMALL, "--epochs", 60))  # for what has to overlap
+LONG_RUN = (*SMALL, "--epochs", 20)  # for what has to overlap
 BASE: list[Path] = []
 
 
@@ -78,7 +79,7 @@ def made(name: str, flags: tuple[object, ...]) -> Undisturbed:
     if not folder.exists():
         part = folder.with_name(f"{folder.name}.{os.getpid()}")
         part.mkdir(parents=True)
-        check(here("train", *flags, "--quiet", "--out", part / "run"), [0])
+        demand(train.main([*map(str, flags), "--quiet", "--out", str(part / "run")]) == 0, f"{name} cannot be trained")
         recorded = open_run(part / "run")
         thetas = [folders.sha256(recorded.theta(step)) for step in range(recorded.steps + 1)]
         (part / "known.json").write_text(json.dumps([thetas, _events(part, flags)]))

@@ -22,7 +22,7 @@ OTHERWISE = ("holds a run already, expected a new folder", "is no run: it ")
 @cache
 def known_run() -> Undisturbed:
     """The run that all want to write: one that takes longer than others."""
-    return made("long", LONG_RUN[1])
+    return made("long", LONG_RUN)
 
 
 def started(random: Random, folder: Path, what: str, fresh: bool) -> Child:
