@@ -22,7 +22,7 @@ from rbd_ref.runs.folder import Run
 from torture import journal_format, memory
 from torture.campaign import Campaign, Failed, Tally, demand
 from torture.commands import Said, check, here, run
-from torture.damage import GROUPS, Damage, Victim
+from torture.damage import GROUPS, Damage, Victim, parts_of
 from torture.runs import FLAGS, sha256, undisturbed
 
 FRESH = 0.004  # of the cases run their commands in new processes
@@ -165,10 +165,20 @@ class Oracle:
             same = [one.rows[:, :-1].tobytes() for one in journal_format.parsed(content[:last])]
             true = [one.rows[:, :-1].tobytes() for one in journal_format.parsed(self.known.journal)]
             demand(same == true[:steps], f"another journal is verified: {said.text}")
+        for name in sorted(self.victim.forged_arrays):
+            demand(self.same_arrays(name), f"{name} holds other numbers and is verified: {said.text}")
         for step in range(steps + 1 if ended or self.intact else 0):
             told = step == self.known.steps and ended
             if told or any(int(path.stem[5:]) == step for path in self.intact):
                 self.check_replayed(step)
+
+    def same_arrays(self, name: str) -> bool:
+        """Whether a file of arrays holds what it held, or is not there."""
+        found = [next(folder.rglob(name), None) for folder in (self.victim.folder, self.known.folder)]
+        if None in found:
+            return True
+        arrays = [parts_of(path)[1] for path in found if path is not None]
+        return all(one.tobytes() == arrays[1][key].tobytes() for key, one in arrays[0].items())
 
     def check_replayed(self, step: int) -> None:
         """Of a run that agrees with its files, the weights at a step that an intact file tells."""

@@ -62,6 +62,12 @@ def promising(t: int, rows: int, columns: int) -> bytes:
     return fields + CRC.pack(zlib.crc32(fields)) + b"1234"
 
 
+def numbers(content: bytes, t: int) -> range:
+    """The places of the numbers of a whole record."""
+    places = ends(content)
+    return range(places[t] + HEAD.size, places[t + 1] - CRC.size)
+
+
 def whole(content: bytes) -> bytes:
     """What a process that was killed has journaled: everything but a torn last record."""
     return content[: ends(content)[-1]] if len(content) >= START else b""
