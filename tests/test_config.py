@@ -470,6 +470,7 @@ WRONG = [
     ({"log_every": 0}, "log_every is 0, expected"),
     ({"checkpoint_every": 0}, "checkpoint_every is 0, expected"),
     ({"keep": -1}, "keep is -1, expected 0 <= keep <"),
+    ({"preset": "x" * 5000}, "setting preset has 5000 characters, expected 1000 at most"),
     ({"preset": "table1-fc-minst-rbd"}, "preset 'table1-fc-minst-rbd' is unknown, expected a name like"),
 ]
 

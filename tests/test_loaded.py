@@ -469,7 +469,12 @@ def test_a_line_of_metrics_of_another_kind(
     false(capsys, run, f"{run.metrics} has step ", "expected a number and a text")
 
 
-@pytest.mark.parametrize("change", [{"step": "3"}, {"step": []}, {"step": -1}, {"seconds": "1"}, {"seconds": None}])
+LARGE: list[dict[str, Any]] = [{"seconds": 10**400}, {"seconds": 1e400}, {"step": 10**400}]
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": "3"}, {"step": []}, {"step": -1}, {"seconds": "1"}, {"seconds": None}, *LARGE]
+)
 def test_a_line_of_metrics_without_numbers(
     change: dict[str, Any], made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

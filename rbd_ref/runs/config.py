@@ -259,9 +259,9 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown, expected some of {', '.join(known)}: correct the name")
-    before = dict(presets.get(values["preset"]).settings) if values.get("preset") else {}
-    settings = {name: _fits(known[name], value) for name, value in {**before, **values}.items()}
-    config = Config(**settings)
+    given = {name: _fits(known[name], value) for name, value in values.items()}
+    before = dict(presets.get(given["preset"]).settings) if given.get("preset") else {}
+    config = Config(**{**before, **given})
     if not config.problem:
         member("data", config.data, STANDARDS)
     member("method", config.method, METHODS)

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple, get_type_hints
 import numpy as np
 
 from rbd_ref._files import leftovers
-from rbd_ref._types import Float32Array
+from rbd_ref._types import TWO_64, Float32Array
 from rbd_ref.backend import is_path
 from rbd_ref.methods.base import State
 from rbd_ref.methods.fpd import FixedProjectionState
@@ -359,9 +359,9 @@ def metrics(path: Path, needed: Sequence[str] = METRIC_KEYS) -> Iterator[tuple[d
         where = f"{path}, line {number},"
         values = _values(line, where, needed)
         for name, kinds in (("step", int), ("seconds", int | float)):
-            if name in needed and not (isinstance(values[name], kinds) and values[name] >= 0):
+            if name in needed and not (isinstance(values[name], kinds) and 0 <= values[name] < TWO_64):
                 found = quoted(repr(values[name]))
-                raise RunError(f"{where} has {name} {found}, expected a number from 0 up: restore or remove it")
+                raise RunError(f"{where} has {name} {found}, expected a number from 0 to 2^64: restore or remove it")
         yield values, f"{line.decode()}\n"
 
 
