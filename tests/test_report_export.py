@@ -62,6 +62,13 @@ def test_the_page_has_the_same_table_to_download(runs: Path, tmp_path: Path) -> 
     assert unquote(link) == (tmp_path / "runs.csv").read_text()
 
 
+def test_sgd_has_no_directions_in_the_table(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text('method = "sgd"\nfamily = "srht"\nlr = 0.5\n')
+    (line,) = exported(tmp_path / "run", tmp_path)
+    assert (line["method"], line["family"], line["d"], line["lr"]) == ("sgd", "", "", "0.5")
+
+
 def test_a_run_that_has_just_begun_has_one_line(tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text('method = "rbd"\nname = "a, \\"b\\"\\nc"\n')
@@ -129,10 +136,11 @@ def test_event_files_hold_every_scalar(runs: Path, tmp_path: Path) -> None:
 def test_a_folder_that_is_not_empty_is_refused(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "mine").write_text("kept")
-    for place in ("events", "events/mine", "missing/events"):
+    for place, wrong in (("events", "exists"), ("events/mine", "exists"), ("missing/events", "cannot be written")):
         assert command.main([str(runs), "--tensorboard", str(tmp_path / place), "-o", str(tmp_path / "r.html")]) == 2
         printed = capsys.readouterr()
         assert printed.err.count("\n") == 1
+        assert f"{tmp_path / place} {wrong}" in printed.err
         assert "expected" in printed.err
         assert printed.err.endswith(" with --tensorboard\n")
     assert [path.name for path in tmp_path.rglob("*")] == ["events", "mine"]
@@ -148,7 +156,7 @@ def test_a_writer_that_is_missing_is_one_sentence(
 
 
 def test_names_lead_nowhere_else(runs: Path, tmp_path: Path) -> None:
-    for name in ("a b", "a/b", "c/b"):
+    for name in ("a b", "a-b", "c/b"):
         path = tmp_path / "in" / name
         path.mkdir(parents=True)
         (path / "config.toml").write_text((runs / "s0" / "config.toml").read_text())

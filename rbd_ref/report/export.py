@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from rbd_ref.report.groups import BOOKKEEPING, Section
-from rbd_ref.report.records import Record, Run
+from rbd_ref.report.records import UNUSED_BY_SGD, Record, Run
 from rbd_ref.report.texts import number, show
 from rbd_ref.runs.files import RunError, disk
 
@@ -68,6 +68,13 @@ def evaluations(run: Run) -> list[Record]:
     return [*before, {**final, **(run.evaluations[-1] if at_end else {})}]
 
 
+def setting(run: Run, name: str) -> Any:
+    """A setting as it holds: d is the plan's, and SGD has no directions."""
+    if name in UNUSED_BY_SGD and run.only_sgd:
+        return None
+    return {**run.config, "problem": run.own, "d": run.d, "D": run.D}.get(name)
+
+
 def rows(sections: Sequence[Section]) -> Iterator[Record]:
     """The cells of each line by column."""
     everything = [run for section in sections for run in section.runs]
@@ -75,8 +82,7 @@ def rows(sections: Sequence[Section]) -> Iterator[Record]:
     for section in sections:
         for group in section.groups:
             for run in group.runs:
-                known = {**run.config, "problem": run.own, "d": run.d, "D": run.D}
-                settings = {name: known.get(name) for name in (*SETTINGS, *others)}
+                settings = {name: setting(run, name) for name in (*SETTINGS, *others)}
                 for record in evaluations(run):
                     yield {"run": run.name, "group": group.number, **settings, **record}
 
