@@ -335,6 +335,14 @@ def test_labels_stay_around_the_ends_that_they_belong_to() -> None:
     np.testing.assert_allclose(heights, [101 + distance, 101 - distance, 101, 30])
 
 
+def test_the_script_places_labels_where_the_figure_does(make: Make) -> None:
+    script = Page(report.build([make()])).all("script")[0]["text"]
+    area = figures.AREA
+    assert f"[TOP, BOTTOM, MARGIN] = [{area.top:g}, {area.bottom:g}, {area.right:g}];" in script
+    assert f"COLOURS = {figures.COLOURS}, DISTANCE = {figures.LABEL_DISTANCE:g};" in script
+    assert figures.LABELS == 2 * figures.COLOURS
+
+
 def test_labels_stand_in_the_margin_beside_all_lines(make: Make) -> None:
     short = [evaluation(float(k), 0.3) for k in (1, 2)]
     page = Page(report.build([make("a"), make("b", short, lr=1.0)]))
