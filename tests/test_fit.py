@@ -12,6 +12,7 @@ import pytest
 
 import rbd_ref
 from rbd_ref import methods, replay, train
+from rbd_ref.data.datasets import load
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.runs import config as configs
@@ -100,6 +101,56 @@ def test_the_history_is_plain_arrays() -> None:
         "validation_loss": (2,),
     }
     assert history.metrics["validation_accuracy"][-1] == fitted.values["validation_accuracy"]
+
+
+def test_the_table_of_a_history_has_a_row_for_each_step() -> None:
+    table = history.History([3.0, 2.0, 1.0], {2: {"a": 0.5}, 3: {"b": 0.25}, 5: {"a": 0.75}}).table()
+    nan = np.nan
+    np.testing.assert_equal(
+        {name: column.tolist() for name, column in table.items()},
+        {
+            "step": [1, 2, 3, 5],
+            "loss": [3.0, 2.0, 1.0, nan],
+            "a": [nan, 0.5, nan, 0.75],
+            "b": [nan, nan, 0.25, nan],
+        },
+    )
+    assert list(history.History().table()) == ["step", "loss"]
+
+
+def test_predictions_are_those_that_the_accuracy_counts(tmp_path: Path) -> None:
+    rbd_ref.fit(rbd_ref.Config(**{**SMALL, "dims": 60}, epochs=3), out=tmp_path / "run")
+    run = rbd_ref.open_run(tmp_path / "run")
+    digits = load("digits")
+    predicted = run.predict(digits.test_images)
+    assert run.result is not None
+    assert np.mean(predicted == digits.test_labels) == run.result["test_accuracy"]
+    assert 0.2 < run.result["test_accuracy"] < 1
+    without_channel = digits.test_images[..., 0]
+    assert run.predict(without_channel).tolist() == predicted.tolist()
+    assert run.predict(without_channel / 16).tolist() == predicted.tolist()
+    assert run.predict(digits.test_images, step=0).tolist() != predicted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        (np.zeros((2, 8, 8), dtype=np.int64), "images have dtype int64, expected uint8"),
+        (np.zeros((2, 64), dtype=np.uint8), r"images have shape \(2, 64\), expected \(n, 8, 8, 1\)"),
+        (np.zeros((0, 8, 8), dtype=np.uint8), r"expected \(n, 8, 8, 1\) with n >= 1"),
+    ],
+)
+def test_images_that_are_none_are_refused(tmp_path: Path, images: np.ndarray, sentence: str) -> None:
+    rbd_ref.fit(rbd_ref.Config(**SMALL, steps=1), out=tmp_path / "run")
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        rbd_ref.open_run(tmp_path / "run").predict(images)
+
+
+def test_a_problem_of_one_s_own_has_no_network_to_predict_with(tmp_path: Path) -> None:
+    rbd_ref.fit(rbd_ref.Config(dims=5, steps=2), Bowl(), out=tmp_path / "own")
+    for problem in (None, Bowl()):
+        with pytest.raises(rbd_ref.RunError, match=r"a run of Bowl, .* expected a network"):
+            rbd_ref.open_run(tmp_path / "own", problem).predict(np.zeros((1, 8, 8), dtype=np.uint8))
 
 
 def test_settings_have_the_defaults_of_the_command() -> None:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 import rbd_ref
 from rbd_ref.report import __main__ as command
-from rbd_ref.report import figures
+from rbd_ref.report import figures, records, texts
 from rbd_ref.report import page as report
+from rbd_ref.runs import config as configs
 from rbd_ref.runs import presets
 from tools import run_python
 
@@ -49,7 +50,7 @@ RESULT = {
     "workers": 1,
     "bytes_per_step": 1000,
 }
-VOID = ("meta", "br")
+VOID = ("meta", "br", "input")
 
 
 class Page(HTMLParser):
@@ -144,9 +145,9 @@ def make(tmp_path: Path) -> Make:
     return make
 
 
-def pixels(page: Page, svg: dict[str, Any], number: int) -> np.ndarray:
+def pixels(page: Page, svg: dict[str, Any], number: int | str) -> np.ndarray:
     """The points of a run's line as they are drawn."""
-    (group,) = (one for one in page.all("g", svg) if one["class"] == f"run r{number}")
+    (group,) = page.all("g", svg, **{"data-number": str(number)})
     (line,) = page.all("polyline", group)
     return np.array([[float(part) for part in pair.split(",")] for pair in line["points"].split()])
 
@@ -158,7 +159,7 @@ def values(svg: dict[str, Any], name: str, places: np.ndarray) -> np.ndarray:
     return low ** (1 - part) * high**part if log else low + part * (high - low)
 
 
-def drawn(page: Page, title: str, number: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(page: Page, title: str, number: int | str) -> tuple[np.ndarray, np.ndarray]:
     """x and y of a run's line."""
     svg = page.figure(title)
     points = pixels(page, svg, number)
@@ -168,7 +169,8 @@ def drawn(page: Page, title: str, number: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_page_is_whole_and_fetches_nothing(make: Make) -> None:
     text = report.build([make("a"), make("b", method="sgd"), make("c", result=None)])
     Page(text)
-    assert not re.search(r"https?://|src=|href=|url\(|@import|fetch\(|XMLHttp", text)
+    assert not re.search(r"https?://|src=|url\(|@import|fetch\(|XMLHttp", text)
+    assert re.findall(r'href="([^,]*)', text) == ["data:text/csv;charset=utf-8"]
     assert "default-src 'none'" in text
 
 
@@ -183,9 +185,10 @@ def test_what_is_in_files_cannot_become_markup(make: Make) -> None:
     assert len(page.all("script")) == 1
     assert page.all("img") == []
     assert not [element for element in page.elements if any(name.startswith("on") for name in element)]
-    assert page.all("b", page.all("ul")[0])[0]["text"] == evil
-    assert {"dt", "dd", "h3"} <= {element["tag"] for element in page.elements if evil in element["text"]}
-    assert [group["data-name"] for group in page.all("g", page.figure("Training loss"))] == [evil, "b"]
+    assert {"b", "h2", "h3", "th", "td", "option", "small"} <= {
+        element["tag"] for element in page.elements if evil in element["text"]
+    }
+    assert any(evil in group.get("data-name", "") for group in page.all("g"))
 
 
 @pytest.mark.parametrize("text", ["{{ 7 * 7 }}", "{% include 'report.css' %}", "{# gone #}"])
@@ -207,7 +210,8 @@ def test_lines_are_where_the_numbers_are(make: Make) -> None:
     runs = []
     for number in (1, 2):
         records = [evaluation(k, a) for k, a in enumerate(accuracies[number], 1)]
-        runs.append(make(f"r{number}", records + [step(20 * k, loss) for k, loss in enumerate(losses[number], 1)]))
+        lines = [step(20 * k, loss) for k, loss in enumerate(losses[number], 1)]
+        runs.append(make(f"r{number}", records + lines, lr=float(number)))
     page = Page(report.build(runs))
     for number in (1, 2):
         for title, factor in (("Validation accuracy", 1), ("Validation accuracy by time", 2)):
@@ -220,7 +224,7 @@ def test_lines_are_where_the_numbers_are(make: Make) -> None:
         x, y = drawn(page, "Training loss", number)
         np.testing.assert_allclose(x, np.array([20, 40, 60]) / 37, atol=1e-3)
         np.testing.assert_allclose(y, losses[number], atol=1e-3)
-    assert "logarithmic" not in page.figure("Training loss")["parents"][-1]["text"]
+    assert "logarithmic" not in page.figure("Training loss")["parents"][-2]["text"]
 
 
 def test_a_wide_range_of_losses_is_logarithmic(make: Make) -> None:
@@ -229,12 +233,12 @@ def test_a_wide_range_of_losses_is_logarithmic(make: Make) -> None:
     np.testing.assert_allclose(drawn(page, "Training loss", 1)[1], losses, rtol=1e-3)
     up = pixels(page, page.figure("Training loss"), 1)[:, 1]
     np.testing.assert_allclose(np.diff(up), -np.diff(np.log(losses)) * (up[3] - up[0]) / np.log(2000), atol=0.05)
-    assert "logarithmic" in page.figure("Training loss")["parents"][-1]["text"]
+    assert "logarithmic" in page.figure("Training loss")["parents"][-2]["text"]
 
 
 def test_times_far_apart_are_logarithmic(make: Make) -> None:
     slow = [evaluation(float(k), 0.1 * k, seconds=1000.0 * k) for k in range(4)]
-    page = Page(report.build([make("a"), make("b", slow, {**RESULT, "seconds": 3000.0})]))
+    page = Page(report.build([make("a"), make("b", slow, {**RESULT, "seconds": 3000.0}, lr=1.0)]))
     np.testing.assert_allclose(drawn(page, "Validation accuracy by time", 2)[0], [1000, 2000, 3000], rtol=1e-3)
     np.testing.assert_allclose(drawn(page, "Validation accuracy by time", 1)[0], [2, 4, 6, 8, 10], rtol=1e-3)
 
@@ -284,23 +288,24 @@ def test_long_curves_keep_their_ends_and_extremes() -> None:
     for size in (301, 1000, 99_999):
         y = rng.normal(size=size)
         y[size // 3], y[size // 2] = 50, -50
-        thin = figures.thin(figures.Series(1, "run", np.arange(size) / 7, y))
+        thin = figures.thin(figures.Series("1", "run", np.arange(size) / 7, y, 2 * y))
         assert 100 < len(thin.x) <= figures.POINTS
         assert (np.diff(thin.x) > 0).all()
         index = np.rint(thin.x * 7).astype(int)
         assert {0, size // 3, size // 2, size - 1} <= set(index.tolist())
         np.testing.assert_array_equal(thin.y, y[index])
+        np.testing.assert_array_equal(thin.error, 2 * y[index])
 
 
 def test_short_curves_stay_as_they_are() -> None:
-    series = figures.Series(1, "run", np.arange(100.0), np.arange(100.0) ** 2)
+    series = figures.Series("1", "run", np.arange(100.0), np.arange(100.0) ** 2, np.zeros(100))
     assert figures.thin(series) is series
     assert figures.smooth(series) is series
 
 
 def test_smoothing_is_a_mean_of_neighbours() -> None:
     y = np.random.default_rng(1).normal(size=1000)
-    smooth = figures.smooth(figures.Series(1, "run", np.arange(1000.0), y)).y
+    smooth = figures.smooth(figures.Series("1", "run", np.arange(1000.0), y, np.zeros(1000))).y
     np.testing.assert_allclose(smooth[500], y[490:511].mean())
     np.testing.assert_allclose([smooth[0], smooth[-1]], [y[:11].mean(), y[-11:].mean()])
 
@@ -308,31 +313,45 @@ def test_smoothing_is_a_mean_of_neighbours() -> None:
 def test_many_long_runs_make_a_small_page() -> None:
     rng = np.random.default_rng(2)
     x = np.arange(100_000) / 1000
-    runs = [figures.Series(number, "run", x, 2 + rng.normal(size=x.size)) for number in range(1, 11)]
+    runs = [figures.Series(str(k), "run", x, 2 + rng.normal(size=x.size), 0 * x) for k in range(1, 101)]
     figure = figures.figure(figures.Frame("Loss", "loss", "epoch", noisy=True), runs)
-    text = report.environment().get_template("figure.svg.j2").render(figure=figure)
-    assert len(text) < 60_000
+    looks = {str(k): report.look(k - 1, 100) for k in range(1, 101)}
+    text = report.environment().get_template("figure.svg.j2").render(figure=figure, looks=looks)
+    assert len(text) < 180_000
     assert "running means" in text
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([100.0, 300.0, 452.0]), st.floats(figures.AREA.top, figures.AREA.bottom)), max_size=14
-    )
-)
-def test_labels_at_the_ends_do_not_overlap(ends: list[tuple[float, float]]) -> None:
+@given(st.lists(st.floats(figures.AREA.top, figures.AREA.bottom), max_size=14))
+def test_labels_at_the_ends_do_not_overlap(ends: list[float]) -> None:
     heights = figures.spread(ends)
-    for (x, y), height in zip(ends, heights, strict=True):
-        assert figures.AREA.top - 1e-9 <= height <= figures.AREA.bottom + 1e-9
-        others = [h for (a, _), h in zip(ends, heights, strict=True) if a == x]
-        assert len(others) > 1 or height == y
-        assert all(h is height or abs(h - height) > figures.LABEL_DISTANCE - 1e-9 for h in others)
+    assert all(figures.AREA.top - 1e-9 <= height <= figures.AREA.bottom + 1e-9 for height in heights)
+    assert (np.diff(sorted(heights)) > figures.LABEL_DISTANCE - 1e-9).all()
+    assert len(ends) != 1 or heights == ends
 
 
 def test_labels_stay_around_the_ends_that_they_belong_to() -> None:
     distance = figures.LABEL_DISTANCE
-    heights = figures.spread([(400.0, 102.0), (400.0, 100.0), (400.0, 101.0)])
-    np.testing.assert_allclose(heights, [101 + distance, 101 - distance, 101])
+    heights = figures.spread([102.0, 100.0, 101.0, 30.0])
+    np.testing.assert_allclose(heights, [101 + distance, 101 - distance, 101, 30])
+
+
+def test_the_script_places_labels_where_the_figure_does(make: Make) -> None:
+    script = Page(report.build([make()])).all("script")[0]["text"]
+    area = figures.AREA
+    assert f"[TOP, BOTTOM, MARGIN] = [{area.top:g}, {area.bottom:g}, {area.right:g}];" in script
+    assert f"COLOURS = {figures.COLOURS}, DISTANCE = {figures.LABEL_DISTANCE:g};" in script
+    assert figures.LABELS == 2 * figures.COLOURS
+
+
+def test_labels_stand_in_the_margin_beside_all_lines(make: Make) -> None:
+    short = [evaluation(float(k), 0.3) for k in (1, 2)]
+    page = Page(report.build([make("a"), make("b", short, lr=1.0)]))
+    svg = page.figure("Validation accuracy")
+    labels = page.all("text", svg, **{"class": "end"})
+    assert sorted(label["text"] for label in labels) == ["1", "2"]
+    assert min(float(label["x"]) for label in labels) > figures.AREA.right
+    lines = [float(pair.split(",")[0]) for line in page.all("polyline", svg) for pair in line["points"].split()]
+    assert max(lines) <= figures.AREA.right
 
 
 def test_numbers_that_are_none_are_left_out(make: Make) -> None:
@@ -345,22 +364,23 @@ def test_numbers_that_are_none_are_left_out(make: Make) -> None:
     np.testing.assert_allclose(drawn(page, "Validation accuracy", 1)[1], [50, 75], atol=0.01)
     assert not re.search(r"nan|inf\b", " ".join(line["points"] for line in page.all("polyline")))
     row = page.cells()[0]
-    assert (row["test"], row["D"], row["D / d"]) == (report.DASH, report.DASH, report.DASH)
+    assert (row["test"], row["D"], row["D / d"]) == (texts.DASH, texts.DASH, texts.DASH)
 
 
 def test_the_table_of_final_figures(make: Make) -> None:
-    rows = Page(report.build([make("unfinished", result=None), make("done")])).cells()
+    rows = Page(report.build([make("other", seed=2), make("done", seed=10)])).cells()
     assert rows[1] == {
-        "run": "2 done",
+        "run": "1 done",
         "method": "rbd",
         "family": "srht",
         "d": "250",
+        "seed": "10",
         "D": "9,610",
         "D / d": "38.4 \N{MULTIPLICATION SIGN}",
         "epochs": "40",
         "train": "99.10",
         "validation": "96.25",
-        "paper": report.DASH,
+        "paper": texts.DASH,
         "test": "95.28",
         "seconds": "12.3",
         "images/s": "4,321",
@@ -372,27 +392,135 @@ def test_the_table_of_final_figures(make: Make) -> None:
 
 def test_sgd_has_no_directions(make: Make) -> None:
     row = Page(report.build([make(method="sgd")])).cells()[0]
-    assert [row[name] for name in ("method", "family", "d", "D / d", "D")] == ["sgd", *3 * [report.DASH], "9,610"]
+    assert [row[name] for name in ("method", "family", "d", "D / d", "D")] == ["sgd", *3 * [texts.DASH], "9,610"]
 
 
-def test_the_best_run_is_named_and_marked(make: Make) -> None:
-    scores = [None, 0.5, 0.9, 0.7]
+def score(validation: float, test: float = 0.5) -> dict[str, object]:
+    return {**RESULT, "validation_accuracy": validation, "test_accuracy": test, "sha256": str(validation)}
+
+
+def test_the_best_is_by_validation_within_a_data_set(make: Make) -> None:
     runs = [
-        make(f"r{k}", result=score and {**RESULT, "test_accuracy": score, "sha256": str(k)})
-        for k, score in enumerate(scores)
+        make("a", result=score(0.5, test=0.99), lr=1.0),
+        make("b", result=score(0.9, test=0.6), lr=2.0),
+        make("c", result=score(0.7), lr=3.0),
+        make("d", result=score(0.95), data="mnist"),
     ]
     page = Page(report.build(runs))
-    assert page.all("p")[0]["text"] == (
-        "4 runs of fc on digits: the best test accuracy is 90.00 %, of r2; 1 has not finished."
-    )
-    assert [mark["text"] for mark in page.all("b") if mark["parents"][-1]["tag"] == "td"] == ["90.00"]
+    assert [one["text"] for one in page.all("p", **{"class": "verdict"})] == [
+        "The best validation accuracy is 90.00 % (test 60.00 %), of rbd · srht · d 250 · lr 2.0.",
+        "The validation accuracy is 95.00 % (test 50.00 %).",
+    ]
+    assert [mark["text"] for mark in page.all("b") if mark["parents"][-1]["tag"] == "td"] == ["90.00", "95.00"]
+    assert [one["parents"][-1]["text"].split("\n")[0] for one in page.all("em")] == [
+        "1 rbd · srht · d 250 · lr 2.0 best"
+    ]
+
+
+def test_each_data_set_has_its_own_charts(make: Make) -> None:
+    page = Page(report.build([make("a"), make("b", data="mnist"), make("c", lr=1.0)]))
+    found = page.all("section")
+    assert [page.all("h2", section)[0]["text"] for section in found] == ["digits", "mnist"]
+    for section, numbers in zip(found, (["1", "2"], ["3"]), strict=True):
+        svg = page.all("figure", section)[0]
+        assert sorted(g["data-number"] for g in page.all("g", svg) if "data-number" in g) == numbers
+
+
+def test_runs_that_differ_by_seed_only_are_one_curve_with_a_band(make: Make) -> None:
+    accuracies = [[0.5, 0.7], [0.6, 0.8], [0.7, 0.6]]
+    runs = [
+        make(f"s{k}", [evaluation(e, a) for e, a in enumerate(row, 1)], score(row[-1]), seed=k, keep=k, timeout=1.0 + k)
+        for k, row in enumerate(accuracies)
+    ]
+    page = Page(report.build([*runs, make("other", lr=3.0)]))
+    _, y = drawn(page, "Validation accuracy", 2)
+    np.testing.assert_allclose(y, [60, 70], atol=0.01)
+    svg = page.figure("Validation accuracy")
+    (band,) = page.all("polygon", svg)
+    outline = np.array([pair.split(",") for pair in band["points"].split()], dtype=float)
+    error = 100 * np.std(np.array(accuracies), axis=0, ddof=1) / np.sqrt(3)
+    expected = [60 + error[0], 70 + error[1], 70 - error[1], 60 - error[0]]
+    np.testing.assert_allclose(values(svg, "y", outline[:, 1]), expected, atol=0.01)
+    items = page.all("li", page.all("ul", **{"class": "legend"})[0])
+    assert "70.00 ± 5.77 %" in items[1]["text"]
+    assert "3 runs: seeds 0, 1, 2" in items[1]["text"]
+    assert [row["run"].split()[0] for row in page.cells()] == ["1", "2", "2", "2"]
+
+
+def test_a_seed_that_has_not_come_as_far_counts_as_far_as_it_has(make: Make) -> None:
+    short = [evaluation(1.0, 0.4)]
+    long = [evaluation(1.0, 0.6), evaluation(2.0, 0.8)]
+    page = Page(report.build([make("a", short, None, seed=0), make("b", long, None, seed=1)]))
+    np.testing.assert_allclose(drawn(page, "Validation accuracy", 1)[1], [50, 80], atol=0.01)
+    assert "2 of 2 not finished" in page.all("li")[0]["text"]
+
+
+def test_sgd_runs_are_alike_whatever_their_directions(make: Make) -> None:
+    runs = [make("a", method="sgd", family="normal"), make("b", method="sgd", seed=1), make("c")]
+    page = Page(report.build(runs))
+    assert [one["text"] for one in page.all("b", page.all("ul", **{"class": "legend"})[0])] == [
+        "sgd",
+        "rbd · srht · d 250",
+    ]
+
+
+def test_accuracy_against_rate_and_d_where_a_sweep_varies_them(make: Make) -> None:
+    grid = [(lr, d) for lr in (0.1, 1.0, 10.0) for d in ("10", "100")]
+    runs = [
+        make(f"{lr}-{d}-{seed}", result={**score(0.1 * place + 0.02 * seed), "d": int(d)}, lr=lr, dims=d, seed=seed)
+        for place, (lr, d) in enumerate(grid, 1)
+        for seed in (0, 1)
+    ]
+    page = Page(report.build(runs))
+    x, y = drawn(page, "Validation accuracy against learning rate", "a")
+    np.testing.assert_allclose(x, [0.1, 1, 10], rtol=1e-3)
+    np.testing.assert_allclose(y, [21, 41, 61], atol=0.02)
+    svg = page.figure("Validation accuracy against learning rate")
+    assert np.ptp(np.diff(pixels(page, svg, "a")[:, 0])) < 0.05
+    assert [tick["text"] for tick in page.all("text", svg, **{"class": "tick x"})] == ["0.1", "1", "10"]
+    x, y = drawn(page, "Validation accuracy against d", "c")
+    np.testing.assert_allclose((x, y), ([10, 100], [11, 21]), rtol=1e-3)
+    letters = page.all("ul", **{"class": "letters"})
+    assert [one["text"].split() for one in page.all("li", letters[0])] == [
+        f"{letter} rbd · srht · d {d}".split() for letter, d in (("a", 100), ("b", 10))
+    ]
+
+
+def test_no_sweep_no_chart_of_one(make: Make) -> None:
+    page = Page(report.build([make("a", lr=1.0), make("b", lr=2.0, family="normal")]))
+    assert not [one["text"] for one in page.all("h3") if "against" in one["text"]]
+
+
+def test_d_is_the_plan_s(make: Make) -> None:
+    each = make("each", dims="each:8", compartments="tensor", result=None)
+    shares = make("shares", compartments="proportional:100", result=None)
+    known = make("known", result={**RESULT, "d": 333})
+    rows = {row["run"].split()[1]: row for row in Page(report.build([each, shares, known])).cells()}
+    assert {name: (row["d"], row["D"]) for name, row in rows.items()} == {
+        "each": ("32", "9,610"),
+        "shares": ("95", "9,610"),
+        "known": ("333", "9,610"),
+    }
+
+
+def test_filters_name_the_settings_that_differ(make: Make) -> None:
+    runs = [make("a", lr=10.0), make("b", lr=2.0, seed=3), make("c", lr=2.0, family="normal", keep=5)]
+    page = Page(report.build(runs))
+    (form,) = page.all("form")
+    found = {}
+    for label in page.all("label", form):
+        name, *options = label["text"].split()
+        found[name] = options
+    assert found == {"family": ["all", "normal", "srht"], "lr": ["all", "2.0", "10.0"]}
+    choices = {item["data-number"]: item["data-choices"] for item in page.all("li") if "data-choices" in item}
+    assert sorted(choices.values()) == ["0 0", "1 0", "1 1"]
 
 
 def test_a_run_that_has_not_finished_shows_its_last_evaluation(make: Make) -> None:
     records = [evaluation(1.0, 0.5), evaluation(2.0, 0.8125), step(90, 1.0)]
     page = Page(report.build([make(records=records, result=None)]))
     row = page.cells()[0]
-    assert (row["epochs"], row["validation"], row["test"]) == ("2 of 40", "81.25", report.DASH)
+    assert (row["epochs"], row["validation"], row["test"]) == ("2 of 40", "81.25", texts.DASH)
     assert "not finished: epoch 2 of 40" in page.all("li")[0]["text"]
     counted = Page(report.build([make("counted", records, None, epochs=40, steps=100)])).cells()[0]
     assert counted["epochs"] == "2"
@@ -401,7 +529,7 @@ def test_a_run_that_has_not_finished_shows_its_last_evaluation(make: Make) -> No
 def test_a_run_that_has_just_begun(make: Make) -> None:
     begun = make("begun", records=[], result=None)
     (begun / "metrics.jsonl").unlink()
-    page = Page(report.build([begun, make("empty", records=[], result=None)]))
+    page = Page(report.build([begun, make("empty", records=[], result=None, lr=1.0)]))
     assert page.all("figure") == []
     assert page.all("p")[0]["text"] == "2 runs of fc on digits; 2 have not finished."
 
@@ -433,7 +561,7 @@ def test_correlation_and_spread_only_where_there_are_some(make: Make) -> None:
         step(k, 1.0, coordinates={"std": 0.1 * k}, correlation={"whole": 0.01 * k, "tensors": -0.02 * k})
         for k in (1, 2, 3)
     ]
-    page = Page(report.build([make("plain2"), make("rich", records)]))
+    page = Page(report.build([make("plain2"), make("rich", records, lr=1.0)]))
     name = "Correlation with the SGD gradient"
     expected = {"Spread of the coordinates": 0.1, f"{name}: whole": 0.01, f"{name}: tensors": -0.02}
     for title, factor in expected.items():
@@ -441,15 +569,47 @@ def test_correlation_and_spread_only_where_there_are_some(make: Make) -> None:
         assert len(page.all("polyline", page.figure(title))) == 1
 
 
-def test_the_figure_of_the_paper_stands_beside(make: Make) -> None:
-    name = "table1-fc-fmnist-rbd"
-    page = Page(report.build([make("preset", preset=name), make("own", preset="mine")]))
-    assert presets.paper(name) == "85.65 ± 0.2 %"
-    assert [row["paper"] for row in page.cells()] == ["85.65 ± 0.2", report.DASH]
-    assert ["paper" in card["text"] for card in page.all("li")] == [True, False]
+def test_chance_stands_beside_the_correlation(make: Make) -> None:
+    records = [step(k, 1.0, correlation={"whole": 0.1, "tensors": 0.2}) for k in (1, 2)]
+    page = Page(report.build([make("a", records), make("b", records, lr=1.0), make("c", method="sgd")]))
+    svg = page.figure("Correlation with the SGD gradient: whole")
+    (line,) = page.all("g", svg, **{"class": "reference"})
+    height = re.match(r"M[\d.]+ ([\d.]+)H", page.all("path", line)[0]["d"])
+    assert height is not None
+    np.testing.assert_allclose(values(svg, "y", np.array(float(height[1]))), np.sqrt(250 / 9610), rtol=1e-2)
+    assert (page.all("text", line)[0]["text"], line["data-groups"]) == ("√(d/D)", "1 2")
+    assert page.all("g", page.figure("Correlation with the SGD gradient: tensors"), **{"class": "reference"}) == []
 
 
-def test_configurations_shared_different_and_complete(make: Make) -> None:
+def preset_run(make: Make, name: str, **changes: object) -> Path:
+    config = configs.make({"preset": "table1-fc-mnist-rbd", **changes})
+    path = make(name)
+    (path / "config.toml").write_text(configs.to_toml(config))
+    return path
+
+
+def test_the_figure_of_the_paper_stands_where_the_run_is_that_cell(make: Make) -> None:
+    changes = [{"data": "cifar-10"}, {"epochs": 50}, {"workers": 2}, {"lr": 0.5}, {"switch": ["5:sgd"]}, {"steps": 9}]
+    others = [preset_run(make, f"other{k}", **change) for k, change in enumerate(changes)]
+    runs = [preset_run(make, "cell", seed=7), make("own"), *others]
+    page = Page(report.build(runs))
+    paper = presets.get("table1-fc-mnist-rbd").validation
+    found = {row["run"].split()[1]: row["paper"] for row in page.cells()}
+    assert {name for name, text in found.items() if text != texts.DASH} == {"cell"}
+    assert found["cell"] == str(paper) == "93.893 ± 0.024"
+    (line,) = page.all("g", **{"class": "reference"})
+    assert page.all("text", line)[0]["text"] == "paper"
+    cell = next(item for item in page.all("li") if "cell" in item["text"])
+    assert cell["data-number"] == line["data-groups"]
+    assert "paper 93.893 ± 0.024 %" in cell["text"]
+
+
+def test_a_cell_needs_no_preset_s_name(make: Make) -> None:
+    run = preset_run(make, "run", preset="", data="mnist", epochs=100)
+    assert records.read([run]).runs[0].cell == presets.get("table1-fc-mnist-rbd")
+
+
+def test_settings_that_differ_are_columns_and_the_others_are_listed(make: Make) -> None:
     switch = ["3:sgd", "5:rbd"]
     runs = [
         make("a", switch=switch, seed=1),
@@ -457,56 +617,66 @@ def test_configurations_shared_different_and_complete(make: Make) -> None:
         make("c", switch=switch, seed=2, method="sgd"),
     ]
     page = Page(report.build(runs))
-    table = page.all("table")[1]
-    rows = [[cell["text"] for cell in page.all("th", row) + page.all("td", row)] for row in page.all("tr", table)]
-    assert rows[1:] == [
-        ["method", "rbd", "rbd", "sgd"],
-        ["seed", "1", "2", "2"],
-        ["colour", report.DASH, "red", report.DASH],
-        ["correlation", report.DASH, "true", report.DASH],
+    assert [(row["method"], row["seed"], row["colour"]) for row in page.cells()] == [
+        ("rbd", "1", texts.DASH),
+        ("rbd", "2", "red"),
+        ("sgd", "2", texts.DASH),
     ]
-    shared, *complete = page.all("dl")
+    (shared,) = page.all("dl")
     assert [key["text"] for key in page.all("dt", shared)] == [k for k in CONFIG if k not in ("method", "seed")]
-    assert [len(page.all("dt", one)) for one in complete] == [len(CONFIG) + 1, len(CONFIG) + 3, len(CONFIG) + 1]
-    assert {"false", "3:sgd, 5:rbd", "0.5"} <= {value["text"] for value in page.all("dd", complete[0])}
-    whats = [one["text"] for one in page.all("p", **{"class": "what"})]
-    assert whats == ["rbd · srht · d 250 · seed 1", "rbd · srht · d 250 · colour red", "sgd"]
-
-
-def test_each_of_two_runs_says_what_differs(make: Make) -> None:
-    runs = report.read([make("a", lr=0.5), make("b", lr=2.0)])
-    assert [report.label(run, runs) for run in runs] == ["rbd · srht · d 250 · lr 0.5", "rbd · srht · d 250 · lr 2.0"]
+    assert {"false", "3:sgd, 5:rbd", "0.5"} <= {value["text"] for value in page.all("dd", shared)}
+    assert [one["text"] for one in page.all("b", page.all("ul")[0])] == [
+        "rbd · srht · d 250",
+        "rbd · srht · d 250 · colour red",
+        "sgd · srht · d 250",
+    ]
 
 
 def test_one_run_alone(make: Make) -> None:
     page = Page(report.build([make("alone")]))
     assert page.all("h1")[0]["text"] == "Run alone"
-    assert page.all("p")[0]["text"] == "1 run of fc on digits: the test accuracy is 95.28 %."
-    assert [one["text"] for one in page.all("p", **{"class": "what"})] == ["rbd · srht · d 250"]
-    assert "What differs" not in [one["text"] for one in page.all("h3")]
-    assert "open" in page.all("details")[0]
+    assert page.all("p")[0]["text"] == "1 run of fc on digits."
+    assert page.all("p", **{"class": "verdict"})[0]["text"] == "The validation accuracy is 96.25 % (test 95.28 %)."
+    assert page.all("form") == []
+    assert [key["text"] for key in page.all("dt")] == list(CONFIG)
+
+
+def test_the_first_curve_comes_before_the_legend(make: Make) -> None:
+    tags = [(one["tag"], one.get("class")) for one in Page(report.build([make("a"), make("b", lr=1.0)])).elements]
+    assert (
+        tags.index(("figure", None)) < tags.index(("ul", "legend")) < len(tags) - 1 - tags[::-1].index(("figure", None))
+    )
 
 
 def test_runs_of_one_name_are_told_apart(make: Make) -> None:
     runs = [make("a/run"), make("b/run"), make("c")]
-    assert [run.name for run in report.read(runs)] == [str(runs[0]), str(runs[1]), "c"]
+    assert [run.name for run in records.read(runs).runs] == [str(runs[0]), str(runs[1]), "c"]
 
 
 def test_runs_that_ended_in_the_same_bits_are_named(make: Make) -> None:
     other = {**RESULT, "sha256": "cd" * 32}
     runs = [make("a"), make("b", result=other), make("c"), make("d", result=None), make("e", result=None)]
-    assert "Runs 1 and 3 ended in the same bits." in report.build(runs)
+    assert "a and c ended in the same bits." in report.build(runs)
     assert "same bits" not in report.build(runs[1:])
 
 
-def test_no_two_runs_look_alike(make: Make) -> None:
-    page = Page(report.build([make(f"r{k}") for k in range(1, 18)]))
-    css = page.all("style")[0]["text"]
-    colours = dict(re.findall(r"^\.r(\d+) { --c: var\((--c\d)\) }", css, flags=re.M))
-    dashes = dict(re.findall(r"^\.r(\d+) :is.*dasharray: ([^}]*) }", css, flags=re.M))
-    assert len({(colours[str(k)], dashes.get(str(k))) for k in range(1, 18)}) == 17
-    for colour in set(colours.values()):
-        assert css.count(f"{colour}: #") == 2  # one for each scheme
+def test_no_two_groups_look_alike_and_of_many_the_best_have_a_colour() -> None:
+    assert len({report.look(place, 14) for place in range(14)}) == 14
+    many = [report.look(place, 100) for place in range(100)]
+    assert len(set(many[:7])) == 7
+    assert set(many[7:]) == {"k0"}
+
+
+def test_colours_are_known_in_both_schemes(make: Make) -> None:
+    css = Page(report.build([make()])).all("style")[0]["text"]
+    for name in ("--grey", *(f"--c{k}" for k in range(1, 8))):
+        assert css.count(f"{name}: #") == 2
+    assert {f"k{k}" for k in range(8)} == set(re.findall(r"^\.(k\d) { --c: ", css, flags=re.M))
+
+
+def empty(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def spoil(folder: Path, name: str, content: bytes) -> Path:
@@ -517,7 +687,8 @@ def spoil(folder: Path, name: str, content: bytes) -> Path:
 MISTAKES: dict[str, tuple[Callable[[Make, Path], Path], str]] = {
     "missing": (lambda make, root: root / "nowhere", "does not exist"),
     "no folder": (lambda make, root: make() / "config.toml", "is no folder"),
-    "no run": (lambda make, root: root, "has no config.toml"),
+    "no run": (lambda make, root: empty(root / "empty"), "has no config.toml"),
+    "foreign": (lambda make, root: spoil(make(), "config.toml", b"port = 80"), "names no method"),
     "long name": (lambda make, root: root / ("x" * 300), "cannot be read"),
     "toml": (lambda make, root: spoil(make(), "config.toml", b"lr = = 1"), "config.toml is not as it was written"),
     "utf-8": (lambda make, root: spoil(make(), "config.toml", b'lr = "\xff"'), "config.toml is not as it was written"),
@@ -535,14 +706,33 @@ MISTAKES: dict[str, tuple[Callable[[Make, Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_give_a_sentence_and_leave_the_old_report(
+def test_what_cannot_be_read_is_named_and_left_out(
+    mistake: str, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare, wrong = MISTAKES[mistake]
+    out = tmp_path / "report.html"
+    good = make("good")
+    assert command.main([str(good), str(prepare(make, tmp_path)), "-o", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rbd_ref.report: left out: ")
+    assert printed.err.count("\n") == 1
+    assert wrong in printed.err
+    assert "expected" in printed.err
+    page = Page(out.read_text())
+    (left_out,) = page.all("li", page.all("details", **{"class": "left-out"})[0])
+    assert left_out["text"] == printed.err.removeprefix("rbd_ref.report: left out: ").rstrip()
+    assert [row["run"] for row in page.cells()] == ["1 good"]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_if_nothing_can_be_read_one_sentence_and_the_old_report(
     mistake: str, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare, wrong = MISTAKES[mistake]
     out = tmp_path / "out" / "report.html"
     out.parent.mkdir()
     out.write_text("old")
-    assert command.main([str(make("good")), str(prepare(make, tmp_path)), "-o", str(out)]) == 2
+    assert command.main([str(prepare(make, tmp_path)), "-o", str(out)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -550,6 +740,17 @@ def test_mistakes_give_a_sentence_and_leave_the_old_report(
     assert "expected" in printed.err
     assert out.read_text() == "old"
     assert list(out.parent.iterdir()) == [out]
+
+
+def test_a_folder_stands_for_all_runs_in_it(make: Make, tmp_path: Path) -> None:
+    make("runs/b"), make("runs/a"), make("runs/deep/er/c"), make("d")
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "runs" / "notes.txt").write_text("a file is no run, broken or not")
+    (tmp_path / "runs" / ".hidden").mkdir()
+    found = records.read([tmp_path / "runs", tmp_path / "d", tmp_path / "runs" / "a"])
+    assert [run.name for run in found.runs] == ["a", "b", "c", "d"]
+    assert len(found.left_out) == 1
+    assert found.left_out[0].startswith(f"{tmp_path / 'runs' / 'notes'} is no run: it has no config.toml, expected")
 
 
 @pytest.mark.parametrize("name", ["missing/report.html", "good", "good/config.toml/report.html"])
@@ -625,9 +826,9 @@ def test_a_problem_of_one_s_own_is_shown_by_its_name_and_figures(tmp_path: Path)
     result = rbd_ref.fit(rbd_ref.Config(dims=5, epochs=3, lr=1.0), Bowl(), out=tmp_path / "own")
     page = Page(report.build([tmp_path / "own"]))
     assert page.all("p")[0]["text"] == "1 run of Bowl."
-    (score,) = page.all("p", **{"class": "score"})
-    assert score["text"] == f"{result.values['distance']:.4g} distance"
-    (rest,) = page.all("p", **{"class": "rest"})
+    (found,) = page.all("span", **{"class": "score"})
+    assert found["text"] == f"{result.values['distance']:.4g} distance"
+    (rest,) = page.all("small", **{"class": "rest"})
     assert rest["text"].startswith("loss ")
     _, y = drawn(page, "distance", 1)
     assert y == pytest.approx(result.history.metrics["distance"], rel=0.02)

@@ -188,11 +188,6 @@ def get(name: str) -> Preset:
     return replace(PRESETS[name], settings=dict(PRESETS[name].settings))
 
 
-def paper(name: str) -> str:
-    """The paper's validation accuracy for a preset, like "85.65 ± 0.2 %"; nothing for other names."""
-    return f"{PRESETS[name].validation} %" if name in names() else ""
-
-
 def _row(preset: Preset) -> tuple[str, ...]:
     """A line of the listing, as HEADER says."""
     chosen = preset.settings

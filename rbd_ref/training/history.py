@@ -45,3 +45,21 @@ class History:
         rows = [self.evaluations[int(t)] for t in self.evaluated_at]
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: np.array([row.get(name, math.nan) for row in rows]) for name in names}
+
+    def table(self) -> dict[str, Float64Array | Indices]:
+        """Columns of equal length, a row for each step: `step`, `loss`, and each metric, not a number between
+        evaluations. `pandas.DataFrame(history.table())` takes it.
+
+        >>> table = History([2.3, 2.1], {2: {"validation_accuracy": 0.4}}).table()
+        >>> {name: column.tolist() for name, column in table.items()}
+        {'step': [1, 2], 'loss': [2.3, 2.1], 'validation_accuracy': [nan, 0.4]}
+        """
+        steps = np.union1d(np.arange(1, len(self.losses) + 1), self.evaluated_at).astype(np.int64)
+        columns: dict[str, Float64Array | Indices] = {"step": steps}
+        for name, known, values in (
+            ("loss", np.arange(1, len(self.losses) + 1), self.loss),
+            *((name, self.evaluated_at, values) for name, values in self.metrics.items()),
+        ):
+            columns[name] = np.full(steps.size, math.nan)
+            columns[name][np.searchsorted(steps, known)] = values
+        return columns

@@ -24,9 +24,10 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rbd_ref._check import vector
-from rbd_ref._types import F32, TWO_32, Bytes, Float32Array
+from rbd_ref._types import F32, TWO_32, Bytes, Float32Array, Indices
 from rbd_ref.backend import Backend
 from rbd_ref.data import batches
 from rbd_ref.data.augmentation import network_input
@@ -166,6 +167,27 @@ class NetworkProblem:
         with np.errstate(over="ignore", invalid="ignore"):
             logits = networks.logits(self.network, theta, images, calibration)
         return _scores(logits, labels)
+
+    def as_input(self, images: ArrayLike) -> Float32Array:
+        """Images as the network takes them: bytes scaled as in training, floats as they are."""
+        array = np.asarray(images)
+        if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
+            raise TypeError(
+                f"images have dtype {array.dtype}, expected uint8 as in the files of {self.config.data}, or floats "
+                "that are scaled already: use astype(np.uint8)"
+            )
+        shape = self.standard.shape
+        if array.shape[1:] == shape[:2] and shape[2] == 1:
+            array = array[..., np.newaxis]
+        if array.shape[1:] != shape or not len(array):
+            expected = ", ".join(["n", *map(str, shape)])
+            raise ValueError(f"images have shape {array.shape}, expected ({expected}) with n >= 1: reshape them")
+        return network_input(self.config.data, array) if array.dtype == np.uint8 else array.astype(F32)
+
+    def predict(self, theta: Float32Array, images: ArrayLike) -> Indices:
+        """The class of each image."""
+        calibration = self.calibration if self.network.has_batch_norm else None
+        return networks.predictions(self.network, theta, self.as_input(images), calibration)
 
     def evaluate(self, theta: Float32Array) -> dict[str, float]:
         """Accuracy and loss on the validation set."""

@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rbd_ref._types import Float32Array
+from numpy.typing import ArrayLike
+
+from rbd_ref._types import Float32Array, Indices
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
@@ -21,7 +23,7 @@ from rbd_ref.runs.folder import Run
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
-from rbd_ref.training.problem import Problem
+from rbd_ref.training.problem import NetworkProblem, Problem
 from rbd_ref.training.resume import journal_of, origin, repeat, torn_record
 from rbd_ref.training.verification import Verification
 
@@ -37,7 +39,7 @@ def open_run(folder: str | Path, problem: Problem | None = None, **changes: Any)
         changes: settings that do not change the weights, such as `data_dir`.
 
     Returns:
-        a `RecordedRun` with `config`, `history`, `result` and `theta(step)`.
+        a `RecordedRun` with `config`, `history`, `result`, `theta(step)` and `predict(images)`.
 
     >>> import rbd_ref, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -86,6 +88,26 @@ class RecordedRun:
     def theta(self, step: int | None = None) -> Float32Array:
         """The weights after `step` steps (0: as they were at the start), or at the end of the journal."""
         return self.replica(self.steps if step is None else step).theta
+
+    def predict(self, images: ArrayLike, step: int | None = None) -> Indices:
+        """The class of each image, by the network with its weights after `step` steps, or at the end.
+
+        Args:
+            images: (n, height, width, channels), or (n, height, width) of one channel. uint8 are bytes as in the data
+                set's files and are scaled as in training: `mnist` and `fashion-mnist` x / 255, `digits` x / 16 (their
+                bytes go from 0 to 16), `cifar-10` each image to mean 0 and variance 1. Floats are taken as they are.
+            step: as `theta` takes it.
+
+        Returns:
+            n class numbers.
+        """
+        problem = None if self.config.problem else self.experiment.problem
+        if not isinstance(problem, NetworkProblem):
+            raise RunError(
+                f"{self.run.folder} is a run of {self.config.problem.partition(',')[0]}, its author's own problem, "
+                "expected a network to predict with, which it does not have: use theta(step) with the problem"
+            )
+        return problem.predict(self.theta(step), images)
 
     def replica(self, step: int) -> Replica[State]:
         """The replica after `step` steps, from the last checkpoint before that fits the journal, or from theta0."""
