@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbd_ref import backend as backends
-from rbd_ref._check import NotFiniteError, integer, member, vector
+from rbd_ref._check import NotFiniteError, integer, member, several, vector, within
 from rbd_ref._types import TWO_32, TWO_64, Float32Array
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import parse_family
@@ -141,7 +141,7 @@ class Basis:
             g: the gradient, plan.D finite floats.
             step: the step whose basis is used.
             worker: the worker whose basis is used.
-            directions: which of the plan.d directions.
+            directions: which of the plan.d directions, at least one.
 
         Returns:
             float32, as many as there are directions in the slice.
@@ -154,8 +154,9 @@ class Basis:
             True
         """
         draw, gradient = self.draw(step, worker), vector("g", g, self.plan.D)
+        here = within("directions", directions, self.plan.d)
         own: Callable[..., Float32Array] | None = getattr(self.backend, "project_part", None)
-        a = own(draw, gradient, directions) if own else self.backend.project(draw, gradient)[directions]
+        a = own(draw, gradient, here) if own else self.backend.project(draw, gradient)[here]
         return _projected(gradient, a)
 
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Float32Array:
@@ -200,6 +201,8 @@ class Basis:
             [(0, 4096), (4096, 5904)]
         """
         draw, coefficients = self.draw(step, worker), vector("a", a, self.plan.d)
+        n = integer("n", n, 1, TWO_32)
+        k = integer("k", k, 0, n)
         here = part(draw, k, n)
         own: Callable[..., tuple[int, Float32Array]] | None = getattr(self.backend, "reconstruct_part", None)
         if own is None:
@@ -252,7 +255,7 @@ class Basis:
             array([[ 0.,  0.,  0., -1., -1.,  1.],
                    [-1., -1.,  1.,  0.,  0.,  0.]], dtype=float32)
         """
-        numbers = [integer("a direction's index", index, 0, self.plan.d) for index in indices]
+        numbers = [integer("a direction's index", index, 0, self.plan.d) for index in several("indices", indices)]
         return self.backend.directions(self.draw(step, worker), numbers)
 
     def __repr__(self) -> str:

@@ -85,6 +85,16 @@ MISTAKES = [
     (lambda b: b.project(ONES, step=0, worker=2**32), ValueError, "worker is 4294967296"),
     (lambda b: b.directions([12], step=0), ValueError, "a direction's index is 12"),
     (lambda b: b.directions([-1], step=0), ValueError, "a direction's index is -1"),
+    (lambda b: b.directions(0, step=0), TypeError, r"indices is 0 of type int, expected several: .* as in \[0\]"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=5, n=2), ValueError, "k is 5, expected 0 <= k < 2"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=-1, n=2), ValueError, "k is -1, expected 0 <= k < 2"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=0, n=0), ValueError, "n is 0, expected 1 <= n"),
+    (lambda b: b.project_part(ONES, 0, 0, slice(12, 15)), ValueError, "the start of directions is 12, expected 0 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(9, 13)), ValueError, "the stop of directions is 13, expected 10 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(3, 3)), ValueError, "the stop of directions is 3, expected 4 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(-3, 12)), ValueError, "the start of directions is -3"),
+    (lambda b: b.project_part(ONES, 0, 0, slice(0, 12, 2)), ValueError, "directions has step 2, expected neighbours"),
+    (lambda b: b.project_part(ONES, 0, 0, 3), TypeError, "directions is 3 of type int, expected a slice"),
     (lambda b: rbd.Basis(PLAN, seed=-1), ValueError, "seed is -1"),
     (lambda b: rbd.Basis(PLAN, seed=2**64), ValueError, "seed is 18446744073709551616"),
     (lambda b: rbd.Basis(PLAN, seed="0"), TypeError, "seed is '0' of type str"),
@@ -167,6 +177,11 @@ def test_what_a_backend_does_not_declare_is_refused_before_it_is_asked() -> None
     with pytest.raises(ValueError, match="backend numba has no normalize 'unit', expected one of none"):
         rbd.Basis(PLAN, family="uniform", backend=FewerFamilies())
     assert rbd.Basis(PLAN, family="uniform", normalize="none", backend=FewerFamilies()).plan is PLAN
+
+
+def test_a_slice_without_ends_is_all_directions() -> None:
+    basis = rbd.Basis(PLAN)
+    assert np.array_equal(basis.project_part(ONES, 0, 0, slice(None)), basis.project(ONES, step=0))
 
 
 @given(bases(), st.data())

@@ -635,6 +635,7 @@ def test_room_is_made_on_a_disk_that_was_full(tmp_path: Path, capsys: pytest.Cap
         ("--dims 651", "compartment 0 has d = 651, expected 1 <= d <= 650"),
         ("--batch-size 1204", "1 workers with batches of 1204 need 1204 images, expected 1203 at most"),
         ("--workers 4 --batch-size 301", "4 workers with batches of 301 need 1204 images"),
+        ("--workers 2000", "expected 1203 at most: choose fewer workers or smaller batches"),
         ("--workers 4 --exchange split --batch-size 9", "4 workers split 3 directions"),
         ("--lr -1", "learning rate is -1.0, expected"),
         ("--lr nan", "learning rate is nan, expected"),
