@@ -278,7 +278,8 @@ class Logbook:
 
     def _final(self, replica: Replica[State]) -> dict[str, Any]:
         """What result.json holds."""
-        c, seconds, sent = self.config, self.seconds, phases(self.experiment, replica.t)
+        c, seconds = self.config, self.seconds
+        sent = phases(self.experiment, replica.t)
         return {
             "sha256": folders.sha256(replica.theta),
             "step": replica.t,
