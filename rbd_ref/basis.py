@@ -68,7 +68,8 @@ class Basis:
             `sparse:S`, `srht`.
         normalize: the divisor N_i of a coefficient: `unit` (|phi_i|^2, the paper's), `expected`, `none`, `graphcore`.
         backend: a name (`rbd_ref.backend.names()`), `package.module:Class`, or an instance.
-        D, d: in place of a plan, the elements and directions of its only compartment.
+        D: in place of a plan, with d: the elements of its only compartment,
+        d: and the directions of it.
 
     Raises:
         ValueError, TypeError: one sentence of what is wrong, what was expected and what to do.

@@ -29,6 +29,7 @@ from rbd_ref.runs.journal import Writer
 from rbd_ref.runs.lock import FolderLock
 from rbd_ref.training.communicator import World, share
 from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.guidance import advice
 from rbd_ref.training.history import History
 from rbd_ref.training.proposals import BESIDE
 from rbd_ref.training.resume import Resumed, resume
@@ -165,6 +166,11 @@ class Console:
             figures = "" if accuracy is None else f", validation {100 * accuracy:.2f} %"
             print(f"epoch {epoch:g}: loss {loss:.4f}{figures}", flush=True)
 
+    def say(self, text: str) -> None:
+        """A line beside the bar, if there is something to say."""
+        if text:
+            self.bar.write(text, file=sys.stderr)
+
     def summary(self, values: dict[str, Any], run: Run | None) -> None:
         """The final figures."""
         self.bar.close()
@@ -192,6 +198,7 @@ class Logbook:
         self.console.latest.extend(self.history.losses)
         self.began = time.perf_counter()
         self.unwritten = 0  # steps since the last line of metrics
+        self.advised = not console.verbose  # whether all was said of what the basis costs
         self.spent = np.zeros(len(StepTimes._fields))
         self.console.start(resumed.replica.t if resumed else 0)
 
@@ -233,6 +240,13 @@ class Logbook:
             self._step_line(record)
             self.unwritten = 0
             self.spent = np.zeros_like(self.spent)
+            self._advise(record.before)
+
+    def _advise(self, replica: Replica[State]) -> None:
+        """Once, after the first steps: whether another family would cost less."""
+        if not self.advised:
+            self.advised = True
+            self.console.say(advice(self.experiment, replica))
 
     def _step_line(self, record: StepRecord) -> None:
         """What the last steps were like."""
