@@ -21,14 +21,14 @@ from rbd_ref.training.logbook import cosine
 from run_tools import TINY, one_line, status
 from tools import run_python
 
-SMALL = {"D": 60, "d": 20, "sgd_lr": 0.1}
+SMALL = {"D": 30, "d": 10, "sgd_lr": 0.1}
 
 
 def test_the_figures_follow_from_the_numbers() -> None:
     found = suggest(**SMALL)
-    assert found.lr == pytest.approx(0.1 * 60 / 20)
-    assert found.bytes_per_step == 4 * 22
-    assert found.cosine == expected_cosine(60, 20, found.family)
+    assert found.lr == pytest.approx(0.1 * 30 / 10)
+    assert found.bytes_per_step == 4 * 12
+    assert found.cosine == expected_cosine(30, 10, found.family)
     assert [*found.milliseconds] == ["normal", "uniform", "rademacher", "sparse", "srht"]
     assert min(found.milliseconds.values()) > 0
 
@@ -36,7 +36,7 @@ def test_the_figures_follow_from_the_numbers() -> None:
 @pytest.mark.parametrize("before", ["", "import rbd_ref.suggest\n"])
 def test_function_and_command_have_one_name(before: str) -> None:
     """Whichever is asked for first: a module hides a function of its name."""
-    script = "import rbd_ref\nprint(rbd_ref.suggest(60, 20, 0.1).lr)\nfrom rbd_ref import suggest\nprint(suggest.main)"
+    script = "import rbd_ref\nprint(rbd_ref.suggest(30, 10, 0.1).lr)\nfrom rbd_ref import suggest\nprint(suggest.main)"
     result = run_python("-c", before + script)
     assert result.stdout.startswith("0.3"), result.stderr
     assert "function main" in result.stdout
@@ -97,7 +97,7 @@ def test_some_directions_are_timed_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     ("changes", "sentence"),
     [
         ({"D": 0}, "D is 0, expected 1 <= D"),
-        ({"d": 61}, "d is 61, expected 1 <= d < 61"),
+        ({"d": 31}, "d is 31, expected 1 <= d < 31"),
         ({"D": 1.5}, "D is 1.5 of type float, expected an integer"),
         ({"sgd_lr": "a"}, "sgd_lr is 'a' of type str, expected a number"),
         ({"sgd_lr": 0.0}, "sgd_lr is 0.0, expected a number above 0"),
@@ -110,42 +110,33 @@ def test_each_mistake_is_one_sentence(changes: dict[str, float], sentence: str) 
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(["--D", "60", "--dims", "20", "--sgd-lr", "0.5"], command.main) == 0
+    assert status(["--D", "30", "--dims", "10", "--sgd-lr", "0.5"], command.main) == 0
     out, err = capsys.readouterr()
     assert [line.split("  ")[0] for line in out.splitlines()] == [
         *("family", "rate", "cosine", "sent", "ms a step", "flags")
     ]
     assert "rate        1.5: eta d / D is 0.5, the rate of SGD\n" in out
-    assert "sent        88 bytes a worker and step; data-parallel SGD 248\n" in out
-    assert "--dims 20 --family " in out.splitlines()[-1]
+    assert "sent        48 bytes a worker and step; data-parallel SGD 128\n" in out
+    assert "--dims 10 --family " in out.splitlines()[-1]
     assert err == ""
 
 
 def test_wrong_flags_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(["--D", "60", "--dims", "61"], command.main) == 2
+    assert status(["--D", "30", "--dims", "31"], command.main) == 2
     out, err = capsys.readouterr()
-    assert one_line(err, "d is 61, expected 1 <= d < 61").startswith("rbd_ref.suggest: ")
+    assert one_line(err, "d is 31, expected 1 <= d < 31").startswith("rbd_ref.suggest: ")
     assert out == ""
-    assert status(["--dims", "61"], command.main) == 2
+    assert status(["--dims", "31"], command.main) == 2
 
 
 # What a run says of itself.
 
-COSTLY = (
-    "--dims",
-    "600",
-    "--steps",
-    "4",
-    "--log-every",
-    "2",
-    "--batch-size",
-    "8",
-)  # of D = 650: as good as a dense step
+BRIEF = ("--steps", "4", "--log-every", "2")
 
 
 def said(capsys: pytest.CaptureFixture[str], folder: Path, *flags: object) -> str:
     capsys.readouterr()
-    assert status([*TINY, *COSTLY, *flags, "--out", folder]) == 0
+    assert status([*TINY, *BRIEF, *flags, "--out", folder]) == 0
     return capsys.readouterr().err
 
 
@@ -164,7 +155,7 @@ def slow_normals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_says_once_what_its_basis_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, tmp_path / "run")
     assert advised(text), text
-    assert "the basis (normal, d = 600) takes 100,000 ms of a step and the gradient " in text
+    assert "the basis (normal, d = 3) takes 100,000 ms of a step and the gradient " in text
     assert said(capsys, tmp_path / "quiet", "--quiet") == ""
     assert said(capsys, tmp_path / "short", "--steps", "1") == ""  # nothing is logged
 
@@ -178,7 +169,7 @@ def test_a_run_says_once_what_its_basis_costs(tmp_path: Path, capsys: pytest.Cap
         (("--family", "srht"), False),
         (("--family", "sparse"), False),
         (("--method", "sgd"), False),
-        (("--method", "nes", "--dims", "3"), False),
+        (("--method", "nes"), False),
     ],
 )
 def test_only_dense_bases_of_gradients_are_spoken_of(
@@ -193,7 +184,7 @@ class WithoutSrht(NumbaBackend):
 
 
 def small_run() -> Experiment:
-    return Experiment(rbd.Config(net="mlp:64-10", dims=600, batch_size=8, steps=1))
+    return Experiment(rbd.Config(net="mlp:64-10", dims=3, batch_size=8, steps=1))
 
 
 @pytest.mark.parametrize(("normal", "srht"), [(0.0, 0.0), (100.0, 100.0)])
