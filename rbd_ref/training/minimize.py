@@ -49,7 +49,7 @@ class Function:
 
     def __init__(self, function: LossAndGradient, theta0: ArrayLike) -> None:
         start = np.asarray(theta0)
-        self.theta0 = vector("theta0", start, start.size).copy()
+        self.theta0 = vector("theta0", start, start.size)
         self.D = start.size
         self.alone = _takes_theta_alone(function)
         self.function = function
