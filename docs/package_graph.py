@@ -23,7 +23,7 @@ ROOT = HERE.parent
 PAGE = HERE / "architecture.md"
 PICTURE = HERE / "packages.png"
 LAYERS = (
-    ("train", "replay", "report", "conformance"),
+    ("train", "replay", "report", "suggest", "conformance"),
     ("training",),
     ("runs",),
     ("methods", "models", "data"),
@@ -38,6 +38,7 @@ TITLES = {
     "train": "command: trains",
     "replay": "command: repeats a run",
     "report": "command: shows runs",
+    "suggest": "command: rate and costs",
     "conformance": "the suite for backends",
     "training": "trainer, problems, logbook",
     "runs": "settings, journal, folders",
@@ -167,8 +168,9 @@ COLUMNS = {
     FACADE: -5.4,
     "train": -1.8,
     "replay": 1.8,
-    "report": 5.4,
-    "conformance": 9,
+    "suggest": 5.4,
+    "report": 9,
+    "conformance": 12.6,
     "training": -2.4,
     "runs": 0,
     "methods": -4.5,
@@ -179,7 +181,7 @@ COLUMNS = {
     "kernels": 2.8,
     "backend": 0,
     "spec": 0,
-    "backends": 9,
+    "backends": 12.6,
 }
 NOTE = """\
 An arrow is an import. Left out: imports that a longer
@@ -234,7 +236,7 @@ def draw(graph: Edges) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-    figure, axes = plt.subplots(figsize=(13, 7.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(15, 7.4), layout="constrained")
     for unit, name in arrows(graph):
         start, end, way = ends(unit, name)
         line = {"arrowstyle": "-|>", "mutation_scale": 13, "color": LINE, "lw": 1.5, "shrinkA": 0, "shrinkB": 3}
@@ -247,7 +249,7 @@ def draw(graph: Edges) -> None:
         axes.text(x, y + 0.15, unit, ha="center", va="center", weight="bold", color=INK, fontsize=12)
         axes.text(x, y - 0.19, TITLES[unit], ha="center", va="center", color=INK, fontsize=9)
     axes.text(-10.5, place("spec")[1], NOTE, va="center", color=INK)
-    axes.set(xlim=(-10.7, 10.7), ylim=(place("spec")[1] - 0.5, 0.5))
+    axes.set(xlim=(-10.7, 14.3), ylim=(place("spec")[1] - 0.5, 0.5))
     axes.set_axis_off()
     figure.savefig(PICTURE, dpi=150)
     plt.close(figure)

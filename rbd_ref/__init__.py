@@ -5,6 +5,8 @@ backend: see docs/specification.md.
 
     Basis, compartments, prng     random directions that are never stored, and the operations on them
     Config, fit, open_run         training from Python, and reading a run; RunError is what stops one
+    minimize                      the same for a function of your own, in one call
+    suggest                       family, rate and costs, from the rate of SGD
 
 The second half is loaded when it is first asked for: who only wants directions need not wait for networks.
 """
@@ -26,16 +28,31 @@ if TYPE_CHECKING:
     from rbd_ref.runs.config import Config
     from rbd_ref.runs.files import RunError
     from rbd_ref.training.fit import fit
+    from rbd_ref.training.guidance import suggest
+    from rbd_ref.training.minimize import minimize
     from rbd_ref.training.recorded import open_run
 
 __version__ = "0.1.0"
-__all__ = ["Basis", "Config", "RunError", "__version__", "compartments", "fit", "open_run", "prng"]
+__all__ = [
+    "Basis",
+    "Config",
+    "RunError",
+    "__version__",
+    "compartments",
+    "fit",
+    "minimize",
+    "open_run",
+    "prng",
+    "suggest",
+]
 
 LATER = {
     "Config": "rbd_ref.runs.config",
     "RunError": "rbd_ref.runs.files",
     "fit": "rbd_ref.training.fit",
+    "minimize": "rbd_ref.training.minimize",
     "open_run": "rbd_ref.training.recorded",
+    "suggest": "rbd_ref.suggest",  # a module that can be called, as the command has the same name
 }
 
 
@@ -44,7 +61,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'rbd_ref' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(LATER[name]), name)
+    module = import_module(LATER[name])
+    return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

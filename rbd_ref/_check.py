@@ -36,6 +36,39 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
+def number(name: str, value: Any) -> float:
+    """`value` as a float."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}, expected a number: convert it first")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is larger than any float, expected a number that one can hold: lower it") from None
+
+
+def several(name: str, value: Any) -> list[Any]:
+    """`value` as a list of what it has one after the other."""
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is {value!r} of type {type(value).__name__}, expected several: pass a list, as in [{value!r}]"
+        ) from None
+
+
+def within(name: str, value: Any, length: int) -> slice:
+    """`value` as a slice of at least one of `length` things, with both ends as numbers and no step."""
+    if not isinstance(value, slice):
+        raise TypeError(
+            f"{name} is {value!r} of type {type(value).__name__}, expected a slice: pass slice(0, {length})"
+        )
+    start = integer(f"the start of {name}", 0 if value.start is None else value.start, 0, length)
+    stop = integer(f"the stop of {name}", length if value.stop is None else value.stop, start + 1, length + 1)
+    if value.step not in (None, 1):
+        raise ValueError(f"{name} has step {value.step!r}, expected neighbours: leave the step out")
+    return slice(start, stop)
+
+
 def member(name: str, value: Any, known: Iterable[str]) -> str:
     """`value` as one of the `known` names."""
     names = sorted(known)

@@ -138,6 +138,21 @@ def _find(name: str) -> Any:
         return getattr(import_module(module), attribute)
 
 
+def _made(name: str) -> Any:
+    """An instance of the class of this name; what a backend itself says that it lacks is a whole sentence."""
+    made = False
+    try:
+        found = _find(name)
+        made = True
+        return found()
+    except MemoryError:
+        raise
+    except Exception as error:
+        said = made and isinstance(error, (ImportError, RuntimeError))
+        remedy = "" if said else ": give it what it needs, or name another"
+        raise ValueError(f"backend {name!r} cannot be loaded: {error}{remedy}") from error
+
+
 def load(name: str) -> Backend:
     """An instance of a backend.
 
@@ -159,14 +174,7 @@ def load(name: str) -> Backend:
     """
     if not is_path(name):
         member("backend", name, names())
-    try:
-        instance = _find(name)()
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"backend {name!r} cannot be loaded: {error}: give it what it needs, or name another"
-        ) from error
+    instance = _made(name)
     missing = sorted(part for part in PARTS if not hasattr(instance, part))
     if missing:
         raise ValueError(

@@ -10,16 +10,24 @@ Tests: tests/test_basis.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rbd_ref import backend as backends
-from rbd_ref._check import NotFiniteError, integer, member, vector
+from rbd_ref._check import NotFiniteError, integer, member, several, vector, within
+from rbd_ref._picture import draw
 from rbd_ref._types import TWO_32, TWO_64, Float32Array
-from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.compartments import Plan, whole
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS, Draw, part
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = 64  # directions of a picture, at most,
+SHOWN_ENTRIES = 2**24  # and their entries
 
 
 def _projected(g: Float32Array, a: Float32Array) -> Float32Array:
@@ -31,6 +39,21 @@ def _projected(g: Float32Array, a: Float32Array) -> Float32Array:
             f"largest |g| is {np.abs(g).max():.3g}: lower the learning rate, or scale the loss down"
         )
     return a
+
+
+def _planned(plan: Plan | None, D: int | None, d: int | None) -> Plan:
+    """The plan, or one compartment of D elements and d directions."""
+    if plan is None and D is not None and d is not None:
+        return whole(D, d)
+    if D is not None or d is not None or plan is None:
+        given = ", ".join(name for name, value in (("plan", plan), ("D", D), ("d", d)) if value is not None)
+        raise TypeError(
+            f"a basis has {given or 'nothing'} to go by, expected either a plan or both D and d: write Basis(plan) or "
+            "Basis(D=10_000, d=250)"
+        )
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan is {type(plan).__name__}, expected a Plan: make one with rbd_ref.compartments")
+    return plan
 
 
 class Basis:
@@ -45,13 +68,15 @@ class Basis:
             `sparse:S`, `srht`.
         normalize: the divisor N_i of a coefficient: `unit` (|phi_i|^2, the paper's), `expected`, `none`, `graphcore`.
         backend: a name (`rbd_ref.backend.names()`), `package.module:Class`, or an instance.
+        D: in place of a plan, with d: the elements of its only compartment,
+        d: and the directions of it.
 
     Raises:
         ValueError, TypeError: one sentence of what is wrong, what was expected and what to do.
 
     Examples:
         >>> import numpy as np, rbd_ref as rbd
-        >>> basis = rbd.Basis(rbd.compartments.whole(1000, d=10), seed=0)
+        >>> basis = rbd.Basis(D=1000, d=10, seed=0)
         >>> a = basis.project(np.ones(1000, dtype=np.float32), step=3)
         >>> basis.reconstruct(a, step=3).shape
         (1000,)
@@ -65,15 +90,16 @@ class Basis:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | None = None,
         seed: int = 0,
         family: str = "normal",
         normalize: str = "unit",
         backend: str | backends.Backend = "numba",
+        *,
+        D: int | None = None,
+        d: int | None = None,
     ) -> None:
-        if not isinstance(plan, Plan):
-            raise TypeError(f"plan is {type(plan).__name__}, expected a Plan: make one with rbd_ref.compartments")
-        self.plan = plan
+        self.plan = _planned(plan, D, d)
         self.seed = integer("seed", seed, 0, TWO_64)
         self.family = parse_family(family)
         self.normalize = member("normalize", normalize, NORMALIZATIONS)
@@ -141,7 +167,7 @@ class Basis:
             g: the gradient, plan.D finite floats.
             step: the step whose basis is used.
             worker: the worker whose basis is used.
-            directions: which of the plan.d directions.
+            directions: which of the plan.d directions, at least one.
 
         Returns:
             float32, as many as there are directions in the slice.
@@ -154,8 +180,9 @@ class Basis:
             True
         """
         draw, gradient = self.draw(step, worker), vector("g", g, self.plan.D)
+        here = within("directions", directions, self.plan.d)
         own: Callable[..., Float32Array] | None = getattr(self.backend, "project_part", None)
-        a = own(draw, gradient, directions) if own else self.backend.project(draw, gradient)[directions]
+        a = own(draw, gradient, here) if own else self.backend.project(draw, gradient)[here]
         return _projected(gradient, a)
 
     def reconstruct(self, a: ArrayLike, step: int, worker: int = 0) -> Float32Array:
@@ -200,6 +227,8 @@ class Basis:
             [(0, 4096), (4096, 5904)]
         """
         draw, coefficients = self.draw(step, worker), vector("a", a, self.plan.d)
+        n = integer("n", n, 1, TWO_32)
+        k = integer("k", k, 0, n)
         here = part(draw, k, n)
         own: Callable[..., tuple[int, Float32Array]] | None = getattr(self.backend, "reconstruct_part", None)
         if own is None:
@@ -252,8 +281,32 @@ class Basis:
             array([[ 0.,  0.,  0., -1., -1.,  1.],
                    [-1., -1.,  1.,  0.,  0.,  0.]], dtype=float32)
         """
-        numbers = [integer("a direction's index", index, 0, self.plan.d) for index in indices]
+        numbers = [integer("a direction's index", index, 0, self.plan.d) for index in several("indices", indices)]
         return self.backend.directions(self.draw(step, worker), numbers)
+
+    def show(self, step: int = 0, worker: int = 0) -> Figure:
+        """The directions of a step as a picture, and beside it their Gram matrix <phi_i, phi_j> / (|phi_i| |phi_j|).
+
+        Of many directions or elements some are shown, evenly over all. matplotlib has to be installed: the extra
+        `plot`.
+
+        Args:
+            step: the step whose basis is shown.
+            worker: the worker whose basis is shown.
+
+        Returns:
+            A matplotlib figure, for `savefig` or a notebook.
+
+        Examples:
+            >>> import rbd_ref as rbd
+            >>> figure = rbd.Basis(D=256, d=16).show(step=3)
+            >>> [axes.get_title() for axes in figure.axes][:2]
+            ['normal, step 3, worker 0', 'cosines of directions']
+        """
+        count = min(self.plan.d, SHOWN, max(2, SHOWN_ENTRIES // self.plan.D))
+        indices = np.linspace(0, self.plan.d - 1, count).astype(np.int64)
+        title = f"{self.family}, step {step}, worker {worker}"
+        return draw(self.directions(indices.tolist(), step, worker), title)
 
     def __repr__(self) -> str:
         return (

@@ -32,7 +32,7 @@ from rbd_ref.training.trainer import StopRequest
 
 DESCRIPTION = """\
 Train a network along random directions that are re-drawn every step and never stored.
-Without any flag: random bases descent on the embedded digits, half a minute, 95 % or better.
+Without any flag: random bases descent on the embedded digits, half a minute, validation 95 % or better.
 """
 EXAMPLES = """\
 examples:

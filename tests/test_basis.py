@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,34 @@ def test_the_names_that_users_write() -> None:
     assert repr(basis) == (
         "Basis(Plan(D=40, d=12, compartments=4), seed=0, family='normal', normalize='unit', backend='numba')"
     )
+
+
+def test_a_basis_of_one_compartment_by_its_two_numbers() -> None:
+    basis = rbd.Basis(D=30, d=4, seed=7, family="uniform")
+    assert repr(basis) == repr(rbd.Basis(rbd.compartments.whole(30, d=4), 7, "uniform"))
+
+
+def test_a_picture_shows_directions_and_their_gram_matrix() -> None:
+    basis = rbd.Basis(PLAN, seed=1)
+    left, right = basis.show(step=2, worker=1).axes[:2]
+    phi = basis.directions(range(12), step=2, worker=1)
+    assert np.array_equal(left.images[0].get_array(), phi)
+    unit = phi / np.linalg.norm(phi, axis=1, keepdims=True)
+    assert np.allclose(right.images[0].get_array(), unit @ unit.T, atol=1e-6)
+
+
+def test_a_picture_of_a_large_basis_is_of_some_of_it() -> None:
+    """Evenly over all directions and elements: the first and the last are there."""
+    basis = rbd.Basis(D=600, d=100, family="rademacher")
+    rows = basis.show().axes[0].images[0].get_array()
+    assert rows.shape == (64, 512)
+    assert [rows[0, 0], rows[-1, -1]] == [*basis.directions([0], 0)[0, :1], *basis.directions([99], 0)[0, -1:]]
+
+
+def test_a_picture_without_matplotlib_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"matplotlib is missing .*, expected .*: pip install 'rbd-ref\[plot\]'"):
+        rbd.Basis(PLAN).show()
 
 
 def test_unit_coefficients_are_coordinates_divided_by_the_norm() -> None:
@@ -85,6 +115,16 @@ MISTAKES = [
     (lambda b: b.project(ONES, step=0, worker=2**32), ValueError, "worker is 4294967296"),
     (lambda b: b.directions([12], step=0), ValueError, "a direction's index is 12"),
     (lambda b: b.directions([-1], step=0), ValueError, "a direction's index is -1"),
+    (lambda b: b.directions(0, step=0), TypeError, r"indices is 0 of type int, expected several: .* as in \[0\]"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=5, n=2), ValueError, "k is 5, expected 0 <= k < 2"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=-1, n=2), ValueError, "k is -1, expected 0 <= k < 2"),
+    (lambda b: b.reconstruct_part(ONES[:12], 0, 0, k=0, n=0), ValueError, "n is 0, expected 1 <= n"),
+    (lambda b: b.project_part(ONES, 0, 0, slice(12, 15)), ValueError, "the start of directions is 12, expected 0 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(9, 13)), ValueError, "the stop of directions is 13, expected 10 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(3, 3)), ValueError, "the stop of directions is 3, expected 4 <="),
+    (lambda b: b.project_part(ONES, 0, 0, slice(-3, 12)), ValueError, "the start of directions is -3"),
+    (lambda b: b.project_part(ONES, 0, 0, slice(0, 12, 2)), ValueError, "directions has step 2, expected neighbours"),
+    (lambda b: b.project_part(ONES, 0, 0, 3), TypeError, "directions is 3 of type int, expected a slice"),
     (lambda b: rbd.Basis(PLAN, seed=-1), ValueError, "seed is -1"),
     (lambda b: rbd.Basis(PLAN, seed=2**64), ValueError, "seed is 18446744073709551616"),
     (lambda b: rbd.Basis(PLAN, seed="0"), TypeError, "seed is '0' of type str"),
@@ -96,6 +136,12 @@ MISTAKES = [
     (lambda b: rbd.Basis(PLAN, normalize="l2"), ValueError, "normalize 'l2' is unknown"),
     (lambda b: rbd.Basis(PLAN, backend="cupy"), ValueError, "backend 'cupy' is unknown, expected one of"),
     (lambda b: rbd.Basis(40), TypeError, "plan is int, expected a Plan"),
+    (lambda b: rbd.Basis(), TypeError, "a basis has nothing to go by, expected either a plan or both D and d"),
+    (lambda b: rbd.Basis(D=40), TypeError, "a basis has D to go by, expected either"),
+    (lambda b: rbd.Basis(d=4), TypeError, "a basis has d to go by, expected either"),
+    (lambda b: rbd.Basis(PLAN, D=40, d=4), TypeError, "a basis has plan, D, d to go by, expected either"),
+    (lambda b: rbd.Basis(PLAN, d=4), TypeError, "a basis has plan, d to go by, expected either"),
+    (lambda b: rbd.Basis(D=4, d=5), ValueError, "compartment 0 has d = 5, expected 1 <= d <= 4"),
     (lambda b: rbd.prng.root_key(-1), ValueError, "seed is -1"),
     (lambda b: rbd.prng.fold_in(rbd.prng.root_key(0), 2**64), ValueError, "n is 18446744073709551616"),
     (lambda b: rbd.prng.threefry2x32([0, 1], ONES), TypeError, "key has dtype int64, expected uint32"),
@@ -167,6 +213,11 @@ def test_what_a_backend_does_not_declare_is_refused_before_it_is_asked() -> None
     with pytest.raises(ValueError, match="backend numba has no normalize 'unit', expected one of none"):
         rbd.Basis(PLAN, family="uniform", backend=FewerFamilies())
     assert rbd.Basis(PLAN, family="uniform", normalize="none", backend=FewerFamilies()).plan is PLAN
+
+
+def test_a_slice_without_ends_is_all_directions() -> None:
+    basis = rbd.Basis(PLAN)
+    assert np.array_equal(basis.project_part(ONES, 0, 0, slice(None)), basis.project(ONES, step=0))
 
 
 @given(bases(), st.data())

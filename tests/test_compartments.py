@@ -109,8 +109,9 @@ def test_explicit_and_whole() -> None:
         (lambda: compartments.by_layer([[3, 0], [0]], d=1), "the size of compartment 1 is 0"),
         (lambda: compartments.proportional([10], reduction=0.5), "reduction is 0.5"),
         (lambda: compartments.proportional([10], reduction=float("nan")), "reduction is nan"),
-        (lambda: compartments.explicit(10, [(0, 4, 1), (5, 10, 1)]), "expected it to start at 4"),
-        (lambda: compartments.explicit(10, [(0, 4, 1), (4, 4, 1)]), "end after that"),
+        (lambda: compartments.explicit(10, [(0, 4, 1), (5, 10, 1)]), "start at 4 and end after that: close the gap"),
+        (lambda: compartments.explicit(10, [(0, 4, 1), (3, 10, 1)]), "and end after that: they may not overlap"),
+        (lambda: compartments.explicit(10, [(0, 4, 1), (4, 4, 1)]), "end after that: leave it out"),
         (lambda: compartments.explicit(10, [(0, 9, 1)]), "the compartments end at 9, expected D = 10"),
         (lambda: compartments.explicit(10, []), "the compartments end at 0"),
     ],
@@ -124,5 +125,11 @@ def test_a_plan_that_does_not_fit_is_one_sentence(make: object, sentence: str) -
 def test_numbers_of_the_wrong_type() -> None:
     with pytest.raises(TypeError, match=r"k is 2\.0 of type float, expected an integer"):
         compartments.even(10, k=2.0, d=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the size of tensor 0 of layer 0 is 'a' of type str, expected an integer"):
+        compartments.by_layer([("a", 10)], d=1)
+    with pytest.raises(TypeError, match="the size of tensor 1 of layer 1 is None of type NoneType"):
+        compartments.by_tensor([5, (3, None)], d=1)
+    with pytest.raises(TypeError, match="layers is 5 of type int, expected several"):
+        compartments.by_layer(5, d=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="d is True, expected an integer"):
         compartments.whole(10, d=True)

@@ -53,7 +53,10 @@ def test_a_report_that_cannot_be_written_is_said_before_the_work(
 ) -> None:
     missing = tmp_path / "no folder" / "report.json"
     assert command.main(["--rbd-backend", "numba", "--report", str(missing)]) == 2
-    assert "No such file or directory" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"rbd_ref.conformance: {missing} cannot be written (No such file or directory), expected ")
+    assert said.endswith(": make the folder, or choose another with --report\n")
+    assert not missing.parent.exists()
 
 
 def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

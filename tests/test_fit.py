@@ -18,7 +18,8 @@ from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.folder import Run
 from rbd_ref.training import fit as fitting
-from rbd_ref.training import history, recorded
+from rbd_ref.training import guidance, history, recorded
+from rbd_ref.training import minimize as minimizing
 from rbd_ref.training.trainer import CALLBACK, StepRecord
 from run_tools import TINY, final, lines, refused, result, sha, trained
 from tools import bits, run_python
@@ -420,7 +421,7 @@ def test_public_names() -> None:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("module", [fitting, recorded, configs, history, methods])
+@pytest.mark.parametrize("module", [fitting, minimizing, guidance, recorded, configs, history, methods])
 def test_examples(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

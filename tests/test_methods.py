@@ -708,6 +708,27 @@ def test_each_mistake_is_one_clear_sentence(changes: dict[str, Any], sentence: s
     assert one_sentence(caught.value)
 
 
+@pytest.mark.parametrize("name", ["rate", "sigma", "momentum"])
+@pytest.mark.parametrize("value", ["a", None, True, [0.1]], ids=repr)
+def test_numbers_of_the_wrong_type(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} is .* of type {type(value).__name__}, expected a number") as caught:
+        Settings(**{"rate": 0.1, name: value})
+    assert one_sentence(caught.value)
+
+
+def test_a_number_that_no_float_holds() -> None:
+    with pytest.raises(ValueError, match="rate is larger than any float, expected"):
+        Settings(rate=10**400)
+
+
+def test_a_method_takes_a_basis_and_settings() -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match=r"basis is None, expected a Basis: make one with rbd_ref\.basis"):
+        make("rbd", nothing, Settings(0.1))
+    with pytest.raises(TypeError, match="settings is None, expected a Settings"):
+        make("sgd", basis_of(), nothing)
+
+
 def test_a_method_has_to_be_known() -> None:
     with pytest.raises(
         ValueError, match="method 'adam' is unknown, expected one of fpd, nes, nes-shared-batch, rbd, sgd"

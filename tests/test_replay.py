@@ -244,8 +244,13 @@ def test_the_journal_of_another_configuration(run: Run, capsys: pytest.CaptureFi
 
 
 def test_no_journal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Removed, or not begun: what a kill before the first step leaves."""
+    words = f"{run.folder} has no journal yet, expected one with the steps that were taken: there is nothing to replay"
+    os.truncate(run.journal, START - 1)
+    false(capsys, run, words)
     run.journal.unlink()
-    false(capsys, run, f"{run.journal} cannot be read (No such file or directory)")
+    false(capsys, run, words)
+    refused(capsys, [run.folder, "--step", 0], words, command=replay.main)
 
 
 # Runs that were changed.

@@ -638,6 +638,7 @@ def test_room_is_made_on_a_disk_that_was_full(tmp_path: Path, capsys: pytest.Cap
         ("--dims 651", "compartment 0 has d = 651, expected 1 <= d <= 650"),
         ("--batch-size 1204", "1 workers with batches of 1204 need 1204 images, expected 1203 at most"),
         ("--workers 4 --batch-size 301", "4 workers with batches of 301 need 1204 images"),
+        ("--workers 2000", "expected 1203 at most: choose fewer workers or smaller batches"),
         ("--workers 4 --exchange split --batch-size 9", "4 workers split 3 directions"),
         ("--lr -1", "learning rate is -1.0, expected"),
         ("--lr nan", "learning rate is nan, expected"),
@@ -794,10 +795,19 @@ def test_lines_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.Capture
     for line, values in zip(printed, lines(run, "evaluation"), strict=False):
         accuracy = 100 * values["validation_accuracy"]
         assert line == f"epoch {values['epoch']:g}: loss {values['loss']:.4f}, validation {accuracy:.2f} %"
-    assert [line.split("  ")[0] for line in printed[2:]] == ["run folder", "steps", "accuracy", "sent", "sha256"]
+    assert [line.split("  ")[0] for line in printed[2:]] == [
+        *("run folder", "steps", "accuracy", "test split", "sent", "sha256")
+    ]
+    assert "of other writers: 89 to 91 % is normal with the defaults" in out
     assert printed[-1].split()[-1] == sha(run)
     assert f"test {100 * result(run)['test_accuracy']:.2f} %" in out
     assert "20 bytes a worker and step; data-parallel SGD 2,600, 130.0 times as much" in out
+
+
+def test_a_summary_with_a_switch_says_what_each_phase_sends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status([*QUICK, "--switch", "1:sgd", "--epochs", "2", "--out", tmp_path / "run"]) == 0
+    out = capsys.readouterr().out
+    assert "sent        20 bytes a worker and step, from step 3 on 2,608 (sgd); data-parallel SGD 2,600\n" in out
 
 
 def test_quiet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -221,6 +221,20 @@ def test_the_figures_at_the_end(tmp_path: Path) -> None:
     assert values["images_per_second"] == pytest.approx(3 * 400 / values["seconds"], rel=0.2)
 
 
+def test_bytes_are_those_of_each_phase(tmp_path: Path) -> None:
+    """The same in metrics and result; one that has not begun does not count."""
+    switches = ("--switch", "1:sgd", "--switch", "3:rbd")
+    run = trained(tmp_path / "run", *TINY, *switches, "--steps", "8", "--log-every", "1")
+    rbd, sgd = 4 * (3 + 2), 4 * (650 + 2)
+    assert [line["bytes_per_step"] for line in lines(run, "step")] == [rbd] * 3 + [sgd] * 5
+    values = result(run)
+    assert [(phase["step"], phase["method"], phase["bytes_per_step"]) for phase in values["phases"]] == [
+        (0, "rbd", rbd),
+        (3, "sgd", sgd),
+    ]
+    assert values["bytes_per_step"] == round((3 * rbd + 5 * sgd) / 8)
+
+
 @pytest.mark.compiled
 def test_the_calendar(tmp_path: Path) -> None:
     """Of lines, evaluations and checkpoints, the last step's always among the latter two."""

@@ -92,7 +92,7 @@ class CudaBackend:
     def open_device(self) -> Any:
         """What kernels run on; tests put another thing here."""
         if find_spec("numba_cuda") is None:
-            raise ImportError("numba-cuda is not installed (pip install 'rbd-ref[cuda]')")
+            raise ImportError("numba-cuda is not installed, expected it: pip install 'rbd-ref[cuda]'")
         from rbd_cuda.gpu import Gpu
 
         return Gpu()

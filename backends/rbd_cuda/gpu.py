@@ -32,7 +32,10 @@ class Gpu:
 
     def __init__(self) -> None:
         if not cuda.is_available():
-            raise RuntimeError("numba-cuda finds no CUDA device and driver here (NUMBA_ENABLE_CUDASIM=1 simulates one)")
+            raise RuntimeError(
+                "numba-cuda finds no CUDA device and driver here, expected both: name another backend, or set "
+                "NUMBA_ENABLE_CUDASIM=1 to simulate them"
+            )
         if SIMULATED:
             from rbd_cuda import simulator
 

@@ -43,14 +43,25 @@ def show(item: Check | Outcome) -> None:
         print(f"    {item.message}")
 
 
+def try_report(path: Path) -> None:
+    """Refuse a report that cannot be written, before the work."""
+    try:
+        path.touch()
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be written ({error.strerror}), expected a file in a folder that exists and can be written "
+            "to: make the folder, or choose another with --report"
+        ) from error
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
     options = parser().parse_args(arguments)
     try:
         backend = load(options.rbd_backend)
         if options.report:
-            options.report.touch()
-    except (ValueError, OSError) as error:
+            try_report(options.report)
+    except ValueError as error:
         print(f"rbd_ref.conformance: {error}", file=sys.stderr)
         return 2
     for item in run(backend, options.level):

@@ -98,7 +98,7 @@ def batches_of(count: int, workers: int, size: int) -> int:
     if together > count:
         raise ValueError(
             f"{workers} workers with batches of {size} need {together} images, expected {count} at most: "
-            "choose smaller batches"
+            "choose fewer workers or smaller batches"
         )
     return count // together
 

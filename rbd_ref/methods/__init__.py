@@ -62,6 +62,9 @@ def make(name: str, basis: Basis, settings: Settings, first: int = 0) -> Phase[S
     (1, True)
     """
     member("method", name, METHODS)
+    for what, value, kind in (("basis", basis, Basis), ("settings", settings, Settings)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{what} is {value!r}, expected a {kind.__name__}: make one with {kind.__module__}")
     if name == "sgd":
         return Phase(first, StochasticGradientDescent(basis.plan.D, settings))
     if name == "rbd":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rbd_ref._check import integer, member
+from rbd_ref._check import integer, member, number
 from rbd_ref._types import F32, TWO_32
 from rbd_ref.methods.transforms import compose
 
@@ -44,6 +44,8 @@ class Settings:
 
     def _check_numbers(self) -> None:
         """Refuse what is no rate, no length or no momentum once it is a float32."""
+        for name in ("rate", "sigma", "momentum"):
+            number(name, getattr(self, name))
         with np.errstate(over="ignore"):
             eta = self.eta
             sigma = F32(self.sigma)

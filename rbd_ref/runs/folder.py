@@ -405,4 +405,9 @@ def newest(
 
 def journal_of(run: Run, config: Config, layouts: Layouts | None = None) -> Journal:
     """The run's journal, checked to be of its configuration, and its records to be as `layouts` says."""
+    if not begun(run):
+        raise RunError(
+            f"{run.folder} has no journal yet, expected one with the steps that were taken: there is nothing to "
+            f"replay; train it with --resume, or restore {run.journal.name}"
+        )
     return Journal(run.journal, config.digest, layouts)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rbd_ref._check import integer
+from rbd_ref._check import integer, several
 from rbd_ref._types import TWO_32, Indices
 
 
@@ -239,6 +239,15 @@ def even(D: int, k: int, d: int | Sequence[int] | None = None, total: int | None
     return _plan([quotient + 1] * rest + [quotient] * (k - rest), d, total)
 
 
+def _tensors(layers: Any) -> list[list[int]]:
+    """The sizes of the tensors of each layer; a layer that is a number has one tensor."""
+    parts = [layer if isinstance(layer, Sequence) else [layer] for layer in several("layers", layers)]
+    return [
+        [integer(f"the size of tensor {t} of layer {number}", size, 0, TWO_32) for t, size in enumerate(part)]
+        for number, part in enumerate(parts)
+    ]
+
+
 def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
     """One compartment for each layer.
 
@@ -255,7 +264,7 @@ def by_layer(layers: Sequence[Any], d: int | Sequence[int] | None = None, total:
         >>> compartments.by_layer([[784 * 128, 128], [128 * 10, 10]], d=5).sizes
         (100480, 1290)
     """
-    return _plan([sum(layer) if isinstance(layer, Sequence) else layer for layer in layers], d, total)
+    return _plan([sum(layer) for layer in _tensors(layers)], d, total)
 
 
 def by_tensor(layers: Sequence[Any], d: int | Sequence[int] | None = None, total: int | None = None) -> Plan:
@@ -274,8 +283,7 @@ def by_tensor(layers: Sequence[Any], d: int | Sequence[int] | None = None, total
         >>> compartments.by_tensor([[784 * 128, 128], [128 * 10, 10]], d=5).sizes
         (100352, 128, 1280, 10)
     """
-    tensors = [size for layer in layers for size in (layer if isinstance(layer, Sequence) else [layer])]
-    return _plan(tensors, d, total)
+    return _plan([size for layer in _tensors(layers) for size in layer], d, total)
 
 
 def proportional(sizes: Sequence[int], reduction: float, floor: int = 1) -> Plan:
@@ -320,8 +328,9 @@ def explicit(D: int, ranges: Sequence[tuple[int, int, int]]) -> Plan:
     end = 0
     for start, stop, _ in ranges:
         if start != end or stop <= start:
+            remedy = "close the gap" if start > end else "they may not overlap" if start < end else "leave it out"
             raise ValueError(
-                f"a compartment is {start} .. {stop}, expected it to start at {end} and end after that: close the gap"
+                f"a compartment is {start} .. {stop}, expected it to start at {end} and end after that: {remedy}"
             )
         end = stop
     if end != D:

@@ -8,6 +8,8 @@
     logbook        what rank 0 keeps of a run; history.py is its part in memory
     resume         where a run is resumed from
     fit            training from Python; the command is a thin layer over it
+    minimize       the same for a function, without a problem or a configuration
+    guidance       what bases cost on this machine, and settings that go with SGD's rate
     recorded       a run that was written down: history, weights at any step, verification
 
 May import: backend, basis, data, methods, models, runs, spec.

@@ -38,7 +38,7 @@ class Communicator(Protocol):
 
     rank: int
     size: int
-    bytes_sent: int  # rows handed over so far
+    bytes_sent: int  # rows handed over so far, for benchmarks
 
     def allgather(self, value: T) -> list[T]:
         """The values of all ranks, in their order."""
