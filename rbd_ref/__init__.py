@@ -5,6 +5,7 @@ backend: see docs/specification.md.
 
     Basis, compartments, prng     random directions that are never stored, and the operations on them
     Config, fit, open_run         training from Python, and reading a run; RunError is what stops one
+    fit_grid                      many runs of it side by side
 
 The second half is loaded when it is first asked for: who only wants directions need not wait for networks.
 """
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
     from rbd_ref.runs.config import Config
     from rbd_ref.runs.files import RunError
     from rbd_ref.training.fit import fit
+    from rbd_ref.training.grid import fit_grid
     from rbd_ref.training.recorded import open_run
 
 __version__ = "0.1.0"
-__all__ = ["Basis", "Config", "RunError", "__version__", "compartments", "fit", "open_run", "prng"]
+__all__ = ["Basis", "Config", "RunError", "__version__", "compartments", "fit", "fit_grid", "open_run", "prng"]
 
 LATER = {
     "Config": "rbd_ref.runs.config",
     "RunError": "rbd_ref.runs.files",
     "fit": "rbd_ref.training.fit",
+    "fit_grid": "rbd_ref.training.grid",
     "open_run": "rbd_ref.training.recorded",
 }
 

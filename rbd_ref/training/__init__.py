@@ -8,6 +8,7 @@
     logbook        what rank 0 keeps of a run; history.py is its part in memory
     resume         where a run is resumed from
     fit            training from Python; the command is a thin layer over it
+    grid           many runs side by side, on the processes of pools.py; search.py finds a rate, table.py sums up
     recorded       a run that was written down: history, weights at any step, verification
 
 May import: backend, basis, data, methods, models, runs, spec.
