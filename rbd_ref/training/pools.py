@@ -28,6 +28,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rbd_ref._machine import cores
+from rbd_ref._progress import Bar
 from rbd_ref.runs.files import RunError
 from rbd_ref.training.communicator import World
 from rbd_ref.training.trainer import StopRequest
@@ -133,6 +134,7 @@ def serve(connection: Connection, threads: int) -> None:
     """What a process does until the pipe is closed or a request to stop comes."""
     for kind in SIGNALS:
         signal.signal(kind, signal.SIG_IGN)
+    Bar.set_lock(threading.RLock())  # tqdm's own is a semaphore of the system, which a process that is killed leaves
     context = Context(RemoteRequest(connection), threads, Reporter(connection))
     with suppress(EOFError, OSError):
         connection.send(READY)
