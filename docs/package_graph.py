@@ -23,6 +23,7 @@ ROOT = HERE.parent
 PAGE = HERE / "architecture.md"
 PICTURE = HERE / "packages.png"
 LAYERS = (
+    ("sweep",),
     ("train", "replay", "report", "suggest", "conformance"),
     ("training",),
     ("runs",),
@@ -35,6 +36,7 @@ LAYERS = (
 FACADE = "rbd_ref"  # rbd_ref/__init__.py
 TITLES = {
     FACADE: "the names that users call",
+    "sweep": "command: trains a grid",
     "train": "command: trains",
     "replay": "command: repeats a run",
     "report": "command: shows runs",
@@ -166,6 +168,7 @@ WIDTH, HEIGHT, ROW = 3.2, 0.8, 1.5
 COLUMNS = {
     "rbd_mpi": -9,
     FACADE: -5.4,
+    "sweep": -1.8,
     "train": -1.8,
     "replay": 1.8,
     "suggest": 5.4,

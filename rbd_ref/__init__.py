@@ -7,6 +7,7 @@ backend: see docs/specification.md.
     Config, fit, open_run         training from Python, and reading a run; RunError is what stops one
     minimize                      the same for a function of your own, in one call
     suggest                       family, rate and costs, from the rate of SGD
+    fit_grid                      many runs of it side by side
 
 The second half is loaded when it is first asked for: who only wants directions need not wait for networks.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rbd_ref.runs.config import Config
     from rbd_ref.runs.files import RunError
     from rbd_ref.training.fit import fit
+    from rbd_ref.training.grid import fit_grid
     from rbd_ref.training.guidance import suggest
     from rbd_ref.training.minimize import minimize
     from rbd_ref.training.recorded import open_run
@@ -40,6 +42,7 @@ __all__ = [
     "__version__",
     "compartments",
     "fit",
+    "fit_grid",
     "minimize",
     "open_run",
     "prng",
@@ -50,6 +53,7 @@ LATER = {
     "Config": "rbd_ref.runs.config",
     "RunError": "rbd_ref.runs.files",
     "fit": "rbd_ref.training.fit",
+    "fit_grid": "rbd_ref.training.grid",
     "minimize": "rbd_ref.training.minimize",
     "open_run": "rbd_ref.training.recorded",
     "suggest": "rbd_ref.suggest",  # a module that can be called, as the command has the same name

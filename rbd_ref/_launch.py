@@ -19,7 +19,7 @@ from rbd_ref._path import module_of_command
 GROUP = "rbd_ref.starts"
 LAUNCHERS = ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")  # what MPI's launchers set
 LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
-COMMANDS = ("rbd_ref.train",)  # that train on many ranks
+COMMANDS = ("rbd_ref.train", "rbd_ref.sweep")  # that train on many ranks
 
 
 def launched() -> bool:

@@ -164,6 +164,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "mirror": text,
     "net": text,
     "augment": st.booleans(),
+    "holdout": st.floats(0, 0.9),
     "method": st.sampled_from(METHODS),
     "dims": text | st.integers(1, 10**9),
     "compartments": text,

@@ -7,9 +7,11 @@
     communicator   rank, size, allgather, broadcast, barrier, abort
     waiting        waits that end: after a timeout a roll is called, and those who do not answer are named
     node           the ranks of one machine: shared memory, and updates that they rebuild together
+    pool           the ranks as takers of tasks, for sweeps
     lifecycle      from the start to the end of all ranks, whatever happens to one of them
 
-Found by two entry points called `mpi`, where an MPI launcher started the process: `rbd_ref.starts` (start.py) before
-anything else is imported, and `rbd_ref.exchanges` (launch.py) for the world. So nothing is imported here.
-Tests: tests/test_mpi.py, tests/test_hangs.py, tests/ft_mpi.py.
+Found by three entry points called `mpi`, where an MPI launcher started the process: `rbd_ref.starts` (start.py) before
+anything else is imported, `rbd_ref.exchanges` (launch.py) for the world, and `rbd_ref.pools` (pool.py) for sweeps. So
+nothing is imported here.
+Tests: tests/test_mpi.py, tests/test_hangs.py, tests/test_sweep.py, tests/ft_mpi.py.
 """

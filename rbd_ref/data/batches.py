@@ -4,6 +4,8 @@ Specification of the order. A data set has a training set of N images and a test
  - Validation: image i of the training set has the word x0 of threefry(stream_key(seed, "split"), (0, i)). The M images
    whose words are the lowest (of equal words, the lower i first) are the validation set, the other N - M remain to
    train on; both in ascending order of i.
+ - Holdout h, for a search of settings: of the N - M images that remain, the floor(h (N - M)) whose words are the lowest
+   are the validation set instead, and only the others are trained on.
  - Epoch e: remaining image j = 0, 1, ... has the word x0 of threefry(fold_in(stream_key(seed, "order"), e), (0, j)),
    and the epoch takes the images in ascending order of their words (of equal words, the lower j first).
  - Workers: worker w of W takes positions w, w + W, w + 2 W, ... of that order; element i of its batch t of B images is
@@ -56,12 +58,18 @@ def _ranked(key: Words, count: int) -> Indices:
     return np.argsort(words, kind="stable")
 
 
-def split(dataset: Dataset, seed: int) -> Split:
+def held_out(images: int, holdout: float) -> int:
+    """How many of the images that remain to train on are held out."""
+    return int(images * holdout)
+
+
+def split(dataset: Dataset, seed: int, holdout: float = 0.0) -> Split:
     """Cut a validation set as large as the test set from the training set.
 
     Args:
         dataset: N training images and M test images.
         seed: says which images, by its stream `split`; see the specification above.
+        holdout: the share of the remaining images that is the validation set instead; 0 for none.
 
     Returns:
         The data set with the indices of N - M images to train on and of M to validate with, both ascending.
@@ -73,6 +81,8 @@ def split(dataset: Dataset, seed: int) -> Split:
     """
     ranked = _ranked(stream_key(seed, "split"), len(dataset.train_labels))
     size = len(dataset.test_labels)
+    if held := held_out(len(ranked) - size, holdout):
+        return Split(dataset, train=np.sort(ranked[size + held :]), validation=np.sort(ranked[size : size + held]))
     return Split(dataset, train=np.sort(ranked[size:]), validation=np.sort(ranked[:size]))
 
 

@@ -1,6 +1,7 @@
 """What a run is told, and what it leaves: configurations, presets, and the folder with its journal.
 
     config     every setting with its default and its help, once
+    grid       the values of settings that vary, and their combinations
     presets    the cells of the paper's tables by name
     folder     the files of a run's folder, and the one reader of them
     lock       one process writes to a folder at a time

@@ -70,6 +70,12 @@ class Config:
     )
     net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or mlp:64-32-10 and the like")
     augment: bool = option(True, "data and network", "pad, crop, flip or brighten images as in the paper")
+    holdout: float = option(
+        0.0,
+        "data and network",
+        "share of the training images that validates in place of the validation set",
+        hidden=True,
+    )
 
     method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
     dims: str | int = option(
@@ -154,6 +160,8 @@ class Config:
     def digest(self) -> str:
         """sha256 of all settings that the weights' bits depend on."""
         known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
+        if not self.holdout:
+            del known["holdout"]  # runs from before there was such a setting keep their digest
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -243,6 +251,8 @@ def _checked(config: Config) -> Config:
         ("check_every", 0, TWO_32),
     ):
         integer(name, getattr(config, name), low, high)
+    if not 0 <= config.holdout < 1:
+        raise ValueError(f"holdout is {config.holdout}, expected a share from 0 up to below 1: choose another")
     member("reconstruct", config.reconstruct, ("node", "replicate"))
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
@@ -291,16 +301,17 @@ def _default_epochs(config: Config) -> int:
     return 0
 
 
+def toml_line(name: str, value: Any) -> str:
+    """A setting as a line of TOML."""
+    if isinstance(value, float):
+        return f"{name} = {value!r}"
+    return f"{name} = " + json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def to_toml(config: Config) -> str:
     """All settings as TOML, a line each."""
     lines = ["# A run of rbd_ref.train: `python -m rbd_ref.train --config THIS` gives the same weights to the bit."]
-    for name, value in asdict(config).items():
-        text = (
-            repr(value)
-            if isinstance(value, float)
-            else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        )
-        lines.append(f"{name} = {text}")
+    lines += [toml_line(name, value) for name, value in asdict(config).items()]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@
     fit            training from Python; the command is a thin layer over it
     minimize       the same for a function, without a problem or a configuration
     guidance       what bases cost on this machine, and settings that go with SGD's rate
+    grid           many runs side by side, on the processes of pools.py; search.py finds a rate, table.py sums up
     recorded       a run that was written down: history, weights at any step, verification
 
 May import: backend, basis, data, methods, models, runs, spec.

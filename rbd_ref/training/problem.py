@@ -105,6 +105,7 @@ class NetworkProblem:
     def steps_per_epoch(self) -> int:
         """Batches that each worker takes in an epoch."""
         images = self.standard.train - self.standard.test
+        images -= batches.held_out(images, self.config.holdout)
         return batches.batches_of(images, self.config.workers, self.config.batch_size)
 
     def initial(self, seed: int) -> Float32Array:
@@ -116,7 +117,7 @@ class NetworkProblem:
         """The data set with its validation images apart."""
         c = self.config
         with enough_memory(f"the data set {c.data} was loaded"):
-            return batches.split(load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed)
+            return batches.split(load(c.data, c.data_dir or None, mirror=c.mirror or None), c.seed, c.holdout)
 
     def prepare(self) -> None:
         """Read the data set, or download it."""
