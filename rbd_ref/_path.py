@@ -16,11 +16,18 @@ from pathlib import Path
 
 
 def module_of_command(arguments: list[str]) -> str:
-    """The module of this package that Python was started with by `-m`, or nothing."""
+    """The command of this package that Python was started with, as a module, or nothing.
+
+    `python -m rbd_ref.train`, `python -m rbd_ref train` and the script `rbd train` are all `rbd_ref.train`.
+    """
+    if Path(arguments[1] if len(arguments) > 1 else "").name == "rbd":
+        return ".".join(["rbd_ref", *arguments[2:3]])
     if "-m" not in arguments[:-1]:
         return ""
-    module = arguments[arguments.index("-m") + 1]
-    return module if module.partition(".")[0] == "rbd_ref" else ""
+    place = arguments.index("-m") + 1
+    if arguments[place] == "rbd_ref":
+        return ".".join(arguments[place : place + 2])
+    return arguments[place] if arguments[place].startswith("rbd_ref.") else ""
 
 
 def forget_current_folder() -> None:
