@@ -515,7 +515,7 @@ def other_json(random: Random, path: Path, text: str) -> str:
 def damage_json(random: Random, victim: Victim) -> None:
     """result.json, a line of metrics.jsonl or the lock."""
     path = victim.touch(victim.folder / random.choice(["result.json", "metrics.jsonl", "metrics.jsonl", "lock"]))
-    if path.exists() and not path.is_file():
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         return
     lines = path.read_bytes().decode(errors="replace").split("\n") if path.exists() else [""]
     number = random.randrange(len(lines))
