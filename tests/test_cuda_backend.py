@@ -299,7 +299,7 @@ def test_without_a_gpu_the_suite_says_so_in_one_sentence():
 
 def test_without_numba_cuda_loading_names_the_extra(monkeypatch):
     monkeypatch.setattr("rbd_cuda.backend.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"numba-cuda is not installed \(pip install 'rbd-ref\[cuda\]'\)"):
+    with pytest.raises(ValueError, match=r"numba-cuda is not installed, expected it: pip install 'rbd-ref\[cuda\]'"):
         load("cuda")
 
 

@@ -35,7 +35,7 @@ from rbd_ref.methods.state import DescentState
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.archives import MOST_TEXT, parse_json, read_arrays
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, disk, quoted, reading, write_whole
+from rbd_ref.runs.files import RunError, disk, quoted, reading, refuse_special, write_whole
 from rbd_ref.runs.journal import START, Journal, Place
 from rbd_ref.runs.layouts import CHAIN, Layouts
 
@@ -405,6 +405,7 @@ def newest(
 
 def journal_of(run: Run, config: Config, layouts: Layouts | None = None) -> Journal:
     """The run's journal, checked to be of its configuration, and its records to be as `layouts` says."""
+    refuse_special(run.journal)
     if not begun(run):
         raise RunError(
             f"{run.folder} has no journal yet, expected one with the steps that were taken: there is nothing to "

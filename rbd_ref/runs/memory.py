@@ -5,8 +5,10 @@ Tests: tests/test_out_of_memory.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rbd_ref.runs.files import RunError
 
@@ -22,13 +24,35 @@ def step_needs(D: int, workers: int, vectors: int) -> str:
 
 
 @contextmanager
+def _told_once() -> Iterator[None]:
+    """Errors that nobody can catch are printed, but for memory that what is cleaned up does not find either."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, MemoryError):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    out = False
+    try:
+        yield
+    except (MemoryError, SystemError):
+        out = True
+        raise
+    finally:
+        if not out:  # else the hook stays: much is cleaned up later
+            sys.unraisablehook = before
+
+
+@contextmanager
 def enough_memory(doing: str, needs: Callable[[], str] = str) -> Iterator[None]:
     """Where memory runs out, a sentence of what was being done and, as far as it is known by then, what that needs.
 
     A kernel that finds no memory inside a parallel loop comes back as a SystemError with the MemoryError as its cause.
     """
     try:
-        yield
+        with _told_once():
+            yield
     except (MemoryError, SystemError) as error:
         if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
             raise
