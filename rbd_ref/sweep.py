@@ -19,6 +19,7 @@ from typing import Any
 import rbd_ref
 from rbd_ref import train
 from rbd_ref._launch import first_on_node
+from rbd_ref.runs import config as configs
 from rbd_ref.runs import grid as grids
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, SharedError
@@ -55,12 +56,11 @@ and n over seeds, sorted by the validation set, never by the test set.
 def add_setting(group: Any, item: Field[Any]) -> None:
     """A flag for the values of a setting."""
     flag = "--" + item.name.replace("_", "-")
-    shown = f" (default: {item.default})" if item.default and not isinstance(item.default, bool) else ""
-    if isinstance(item.default, bool):
-        group.add_argument(flag, nargs="?", const="true", metavar="VALUES", help=item.metadata["help"])
+    if configs.kind_of(item) is bool:
+        group.add_argument(flag, nargs="?", const="true", metavar="VALUES", help=train.help_of(item))
         group.add_argument(f"--no-{flag[2:]}", dest=item.name, action="store_const", const="false")
     else:
-        group.add_argument(flag, metavar="VALUES", help=item.metadata["help"] + shown)
+        group.add_argument(flag, metavar="VALUES", help=train.help_of(item))
 
 
 def parser() -> argparse.ArgumentParser:

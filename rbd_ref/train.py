@@ -10,9 +10,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import Field, fields
+from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,22 @@ rebuilds the weights of any step. Bad input ends with one sentence and status 2.
 
 def add_setting(group: Any, item: Field[Any]) -> None:
     """A flag for a setting."""
-    flag, default, text = "--" + item.name.replace("_", "-"), item.default, item.metadata["help"]
-    shown = f" (default: {default})" if default else ""
-    more = {"metavar": item.metadata["metavar"]} if "metavar" in item.metadata else {}
-    if isinstance(default, bool):
-        group.add_argument(
-            flag, action=argparse.BooleanOptionalAction, default=None, help=text + ("" if not default else " (default)")
-        )
-    elif isinstance(default, tuple):
-        group.add_argument(flag, action="append", default=None, help=text + "; may be repeated", **more)
+    flag, kind, text = "--" + item.name.replace("_", "-"), configs.kind_of(item), help_of(item)
+    if kind is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        return
+    metavar = item.metadata.get("metavar") or ("N" if kind is int else "NAME")
+    if kind is tuple:
+        group.add_argument(flag, action="append", default=None, help=text + "; may be repeated", metavar=metavar)
     else:
-        metavar = more or {"metavar": {"int": "N"}.get(type(default).__name__, "NAME")}
-        group.add_argument(flag, type=type(default), default=None, help=text + shown, **metavar)
+        group.add_argument(flag, type=kind, default=None, help=text, metavar=metavar)
+
+
+def help_of(item: Field[Any]) -> str:
+    """What a setting is, its default, and the methods it is for."""
+    methods = item.metadata.get("methods")
+    default = f" (default: {item.default})" if item.default else ""
+    return item.metadata["help"] + default + (f"; only with {', '.join(methods)}" if methods else "")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,14 +98,19 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def spoken(flags: argparse.Namespace) -> dict[str, Any]:
+    """The settings named by flag."""
+    return {name: value for name, value in vars(flags).items() if name in configs.FIELDS and value is not None}
+
+
 def given(flags: argparse.Namespace) -> dict[str, Any]:
     """The settings named by file, by preset and by flag; of two, the later counts."""
-    names = {item.name for item in fields(Config)}
-    said = {name: value for name, value in vars(flags).items() if name in names and value is not None}
+    said = spoken(flags)
     values = configs.read_toml(Path(flags.config)) if flags.config else {}
     refuse_paths(Path(flags.config or ""), values, said)
     preset = presets.get(flags.preset).settings if flags.preset else {}
-    return {**values, **preset, **said}
+    kept = {name: value for name, value in configs.overlaid(values, preset).items() if name not in preset}
+    return configs.overlaid(kept, said)  # what the preset says is known by its name
 
 
 def new_folder(config: Config) -> Path:
@@ -134,11 +143,15 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 def configured(flags: argparse.Namespace, ranks: int) -> Config:
     """The configuration that the flags name; of a run to resume, its own with what the flags change."""
-    if not flags.resume:
-        return configs.make(given(flags), ranks)
     said = given(flags)
-    before = run_to_resume(flags.out or "").config(**({"backend": said["backend"]} if "backend" in said else {}))
-    return configs.make({**{item.name: getattr(before, item.name) for item in fields(Config)}, **said})
+    values = configs.overlaid(settings_to_resume(flags, said), said) if flags.resume else said
+    configs.refuse_idle(values, spoken(flags))
+    return configs.make(values, ranks)
+
+
+def settings_to_resume(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the run that is to be continued."""
+    return asdict(run_to_resume(flags.out or "").config(**({"backend": said["backend"]} if "backend" in said else {})))
 
 
 def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:

@@ -28,7 +28,7 @@ from rbd_ref.spec.compartments import Plan
 
 Record = dict[str, Any]
 
-UNUSED_BY_SGD = ("family", "dims", "compartments", "normalize", "redraw", "exchange")
+UNUSED_BY_SGD = tuple(item.name for item in fields(Config) if "sgd" not in item.metadata.get("methods", ("sgd",)))
 USUAL_FIGURES = ("kind", "step", "epoch", "seconds", "loss", "validation_accuracy", "validation_loss")
 DEFAULTS = {item.name: item.default for item in fields(Config)}
 OF_A_CELL = tuple(item.name for item in fields(Config) if item.metadata["bits"] and item.name != "seed")

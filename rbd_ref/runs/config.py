@@ -1,9 +1,10 @@
 """The configuration of a run: every setting with its default and its help, once, for flags, files and run folders.
 
 `Config` is what `config.toml` holds, complete: the same configuration gives the same weights to the bit. Settings whose
-default depends on others (rate, epochs) are filled in when a configuration is made, so that no later default changes a
-run that was written down. In Python a `Config` names the settings that one cares about; `complete` fills in the rest.
-Tests: tests/test_config.py.
+default depends on others (rate, epochs) are None until a configuration is made, which fills them in, so that no later
+default changes a run that was written down. In Python a `Config` names the settings that one cares about; `complete`
+fills in the rest. A setting that would have no effect beside the others is refused (runs/meaning.py).
+Tests: tests/test_config.py, tests/test_meaning.py.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
+from rbd_ref.data.augmentation import RECIPES
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.networks import NAMES
-from rbd_ref.runs import presets
+from rbd_ref.runs import meaning, presets
+from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, REDRAWING
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
@@ -34,12 +37,22 @@ SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
 DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
+DEFAULT_DIMS = "250"  # as in the paper
+LENGTHS = ("epochs", "steps")
 LONGEST = 1000  # characters of a setting, so that a sentence about it can be read
 
 
 def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) -> Any:
-    """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it."""
+    """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it.
+
+    `more` may hold `kind` (its type, where the default is None), `methods` (those it is for, if not all), `paces`
+    (whether it decides when and how often ranks exchange anything), `metavar` and `hidden`."""
     return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
+
+
+def kind_of(item: Field[Any]) -> type:
+    """The type of a setting's values."""
+    return item.metadata.get("kind") or type(item.default)
 
 
 Layers = tuple[tuple[int, ...], ...]  # the sizes of each layer's tensors
@@ -48,7 +61,7 @@ BACKENDS = "numpy, numba, torch, jax, cuda, ipu or package.module:Class"
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. 0 or "" stands for what its help says.
+    """All settings of a run. None or "" stands for what its help says.
 
     The fields are the flags of `python -m rbd_ref.train`, whose `--help` explains each of them.
 
@@ -69,7 +82,12 @@ class Config:
         "", "data and network", "address to download from instead of the usual ones", False, metavar="URL"
     )
     net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or mlp:64-32-10 and the like")
-    augment: bool = option(True, "data and network", "pad, crop, flip or brighten images as in the paper")
+    augment: bool = option(
+        None,
+        "data and network",
+        "pad, crop, flip or brighten images as in the paper (default, where the paper does)",
+        kind=bool,
+    )
     holdout: float = option(
         0.0,
         "data and network",
@@ -78,49 +96,98 @@ class Config:
     )
 
     method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
-    dims: str | int = option(
-        "250", "method", "directions: N in all, split over compartments by size, or each:N", metavar="N"
+    dims: str | int | None = option(
+        None,
+        "method",
+        f"directions: N in all, split over compartments by size, or each:N (default: {DEFAULT_DIMS})",
+        kind=str,
+        metavar="N",
+        methods=ALONG_DIRECTIONS,
     )
     compartments: str = option(
-        "whole", "method", "whole, even:K, layer, tensor, or proportional:R (d = size / R)", metavar="HOW"
+        "whole",
+        "method",
+        "whole, even:K, layer, tensor, or proportional:R (d = size / R)",
+        metavar="HOW",
+        methods=ALONG_DIRECTIONS,
     )
-    family: str = option("normal", "method", f"directions: {', '.join(FAMILIES)} (sparse:S for one in S)")
-    normalize: str = option("unit", "method", f"one of {', '.join(NORMALIZATIONS)}")
-    redraw: int = option(1, "method", "draw new directions every N steps", metavar="N")
-    lr: float = option(0.0, "method", "learning rate (default: the paper's, or one for the method)", metavar="ETA")
+    family: str = option(
+        "normal",
+        "method",
+        f"directions: {', '.join(FAMILIES)} (sparse:S for one in S)",
+        methods=ALONG_DIRECTIONS,
+    )
+    normalize: str = option("unit", "method", f"one of {', '.join(NORMALIZATIONS)}", methods=ALONG_DIRECTIONS)
+    redraw: int = option(1, "method", "draw new directions every N steps", metavar="N", methods=REDRAWING)
+    lr: float = option(
+        None, "method", "learning rate (default: the paper's, or one for the method)", kind=float, metavar="ETA"
+    )
     momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
-    optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}")
+    optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}", methods=("fpd",))
     transforms: tuple[str, ...] = option(
         (),
         "method",
         "of coordinates, in order: raw, ranks, normalised, top:K; of losses in nes, where normalised is the default",
         metavar="NAME",
+        methods=ALONG_DIRECTIONS,
     )
-    sigma: float = option(1.0, "method", "length of nes' perturbations along unit directions", metavar="S")
-    antithetic: bool = option(False, "method", "nes looks in both senses of every direction")
+    sigma: float = option(
+        1.0, "method", "length of nes' perturbations along unit directions", metavar="S", methods=FROM_LOSSES
+    )
+    antithetic: bool = option(False, "method", "nes looks in both senses of every direction", methods=FROM_LOSSES)
     switch: tuple[str, ...] = option(
         (), "method", "from epoch E on another method, with its own rate: E:METHOD or E:METHOD:ETA", metavar="E:METHOD"
     )
 
-    epochs: int = option(0, "length", "passes over the training set (default: 40 for digits, else 100)", False)
-    steps: int = option(0, "length", "stop after N steps instead", False, metavar="N")
+    epochs: int | None = option(
+        None,
+        "length",
+        "passes over the training set (default: 40 for digits, else 100, unless steps are given)",
+        False,
+        kind=int,
+        metavar="N",
+        paces=True,
+    )
+    steps: int | None = option(
+        None,
+        "length",
+        "stop after N steps; of both, what comes first",
+        False,
+        kind=int,
+        metavar="N",
+        paces=True,
+    )
     batch_size: int = option(32, "length", "images a worker takes a step", metavar="N")
     seed: int = option(0, "length", "of weights, order, augmentation and directions", metavar="N")
 
-    workers: int = option(0, "workers", "logical workers (default: the number of ranks)", metavar="N")
-    exchange: str = option("independent", "workers", f"how their bases relate: {', '.join(EXCHANGES)}")
+    workers: int = option(
+        None, "workers", "logical workers (default: the number of ranks)", kind=int, metavar="N"
+    )
+    exchange: str = option(
+        "independent", "workers", f"how their bases relate: {', '.join(EXCHANGES)}", methods=ALONG_DIRECTIONS
+    )
     combine: str = option("sum", "workers", f"of their updates: {', '.join(COMBINES)}")
     reconstruct: str = option(
-        "node", "workers", "ranks of a node share the work of rebuilding updates (node) or not (replicate)", False
+        "node",
+        "workers",
+        "ranks of a node share the work of rebuilding updates (node) or not (replicate)",
+        False,
+        paces=True,
     )
-    check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False)
-    on_divergence: str = option("stop", "workers", "if they differ: stop, or resync from the journal", False)
+    check_every: int = option(
+        0, "workers", "compare a hash of the weights every N steps (0: never)", False, paces=True
+    )
+    on_divergence: str = option(
+        "stop", "workers", "if they differ: stop, or resync from the journal", False, paces=True
+    )
     timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
     backend: str = option("numba", "workers", f"makes directions, and gradients if it can: {BACKENDS}", False)
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
-    checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N")
+    checkpoint_every: int = option(
+        1, "output", "write a checkpoint every N epochs", False, metavar="N", paces=True
+    )
     keep: int = option(2, "output", "checkpoints to keep beside the last; older ones are removed", False, metavar="N")
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
@@ -167,21 +234,19 @@ class Config:
     @property
     def shared(self) -> dict[str, Any]:
         """The settings that all ranks must have in common: those of the bits, and of how often ranks exchange."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"] or _paces(item)}
+        known = (item for item in fields(self) if item.metadata["bits"] or item.metadata.get("paces"))
+        return {item.name: getattr(self, item.name) for item in known}
 
 
-def _paces(item: Field[Any]) -> bool:
-    """Whether it depends on a setting when and how often ranks exchange anything."""
-    return item.name in ("epochs", "steps", "reconstruct", "check_every", "on_divergence", "checkpoint_every")
+FIELDS = {item.name: item for item in fields(Config)}
 
 
 def default_rate(data: str, net: str, method: str) -> float:
     """That of the first preset of this network, data set and method, if there is one."""
     wanted = {"data": data, "net": net, "method": method.removesuffix("-shared-batch")}
-    for name in presets.names():
-        settings = presets.get(name).settings
-        if wanted.items() <= settings.items():
-            return float(str(settings["lr"]))
+    for preset in presets.PRESETS.values():
+        if wanted.items() <= preset.settings.items():
+            return float(str(preset.settings["lr"]))
     return RATES[method]
 
 
@@ -218,7 +283,9 @@ def _fits(item: Field[Any], value: Any) -> Any:
     """`value` as the type of the setting, or a sentence."""
     if (length := _length(value)) > LONGEST:
         raise ValueError(f"setting {item.name} has {length} characters, expected {LONGEST} at most: shorten it")
-    wanted = type(item.default)
+    wanted = kind_of(item)
+    if value is None and item.default is None:
+        return None
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return _number(f"setting {item.name}", value)
     if wanted is tuple and isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
@@ -241,8 +308,9 @@ def _checked(config: Config) -> Config:
     member("normalize", config.normalize, NORMALIZATIONS)
     for name, low, high in (
         ("seed", 0, TWO_64),
-        ("epochs", 0 if config.steps else 1, TWO_32),
-        ("steps", 0, TWO_32),
+        ("epochs", 1, TWO_32),
+        ("steps", 1, TWO_32),
+        ("workers", 1, TWO_32),
         ("batch_size", 1, TWO_32),
         ("eval_every", 1, TWO_32),
         ("log_every", 1, TWO_32),
@@ -250,41 +318,101 @@ def _checked(config: Config) -> Config:
         ("keep", 0, TWO_32),
         ("check_every", 0, TWO_32),
     ):
-        integer(name, getattr(config, name), low, high)
+        if getattr(config, name) is not None:
+            integer(name, getattr(config, name), low, high)
     if not 0 <= config.holdout < 1:
         raise ValueError(f"holdout is {config.holdout}, expected a share from 0 up to below 1: choose another")
     member("reconstruct", config.reconstruct, ("node", "replicate"))
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
         raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
+    _check_switches(config)
+    return config
+
+
+def _check_switches(config: Config) -> None:
+    """Refuse switches that do not ascend, and those that would never come."""
     epochs = [epoch for epoch, method, _ in config.phases if member("method", method, METHODS)]
     if epochs != sorted(set(epochs)):
         raise ValueError(f"switches are at epochs {epochs[1:]}, expected them to ascend: put them in order")
-    return config
+    if config.epochs is not None and epochs[-1] >= config.epochs:
+        raise ValueError(
+            f"the run has {config.epochs} epochs and would never come to switch {config.switch[-1]}, expected an "
+            "earlier one: lower its epoch, or raise epochs"
+        )
+
+
+def overlaid(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with later ones over them; of epochs and steps the later counts, both only if given together.
+
+    >>> overlaid({"epochs": 100, "lr": 1.0}, {"steps": 10})
+    {'lr': 1.0, 'steps': 10}
+    """
+    ends = any(more.get(name) is not None for name in LENGTHS)
+    return {**{name: value for name, value in before.items() if not (ends and name in LENGTHS)}, **more}
+
+
+def _given(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings in `values`, and all settings with those of the preset and the defaults under them.
+
+    What a preset says and another method has no use for is left out: nobody asked for it."""
+    unknown = sorted(set(values) - set(FIELDS))
+    if unknown:
+        raise ValueError(f"setting {unknown[0]!r} is unknown, expected some of {', '.join(FIELDS)}: correct the name")
+    given = {name: _fits(FIELDS[name], value) for name, value in values.items()}
+    before = presets.get(given["preset"]).settings if given.get("preset") else {}
+    defaults = {name: item.default for name, item in FIELDS.items()}
+    found = {**defaults, **overlaid(before, given)}
+    stale = [name for name in before if name not in given and meaning.idle(FIELDS[name], found)]
+    return given, {**found, **{name: defaults[name] for name in stale}}
+
+
+def idle(values: Mapping[str, Any]) -> dict[str, str]:
+    """Those of some settings that would have no effect beside the others, each with what it would need.
+
+    >>> idle({"method": "rbd", "sigma": 2.0, "redraw": 5})
+    {'sigma': 'method nes or nes-shared-batch and not rbd'}
+    """
+    given, found = _given(values)
+    said = (name for name in given if found[name] != FIELDS[name].default)
+    return {name: why for name in said if (why := meaning.idle(FIELDS[name], found))}
+
+
+def refuse_idle(values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse those settings among `names` that would have no effect."""
+    _, found = _given(values)
+    for name in names:
+        if why := meaning.idle(FIELDS[name], found):
+            raise ValueError(
+                f"{name} is {found[name]!r} and would have no effect, expected {why}: leave {name} out"
+            )
 
 
 def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     """The complete configuration of some settings: others have their defaults, those of the preset come before."""
-    known = {item.name: item for item in fields(Config)}
-    unknown = sorted(set(values) - set(known))
-    if unknown:
-        raise ValueError(f"setting {unknown[0]!r} is unknown, expected some of {', '.join(known)}: correct the name")
-    given = {name: _fits(known[name], value) for name, value in values.items()}
-    before = dict(presets.get(given["preset"]).settings) if given.get("preset") else {}
-    config = Config(**{**before, **given})
+    config = Config(**_given(values)[1])
     if not config.problem:
         member("data", config.data, STANDARDS)
     member("method", config.method, METHODS)
     switches = [parse_switch(config, text) for text in config.switch]
-    return _checked(
+    complete = _checked(
         replace(
             config,
-            lr=config.lr or default_rate(config.data, config.net, config.method),
-            epochs=config.epochs or _default_epochs(config),
-            workers=config.workers or ranks,
+            lr=_or(config.lr, default_rate(config.data, config.net, config.method)),
+            epochs=_or(config.epochs, _default_epochs(config)),
+            workers=_or(config.workers, ranks),
+            dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], asdict(config)) else DEFAULT_DIMS),
+            augment=_or(config.augment, config.data in RECIPES and RECIPES[config.data].pad > 0),
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )
+    refuse_idle(values, idle(values))
+    return complete
+
+
+def _or(value: Any, default: Any) -> Any:
+    """The value, or the default where none was given."""
+    return default if value is None else value
 
 
 def complete(config: Config, ranks: int = 1) -> Config:
@@ -292,13 +420,13 @@ def complete(config: Config, ranks: int = 1) -> Config:
     return make({item.name: getattr(config, item.name) for item in fields(Config)}, ranks)
 
 
-def _default_epochs(config: Config) -> int:
-    """40 for digits, 100 for the paper's data sets; of a problem of one's own nobody knows."""
-    if not config.problem:
-        return EPOCHS.get(config.data, 100)
-    if not config.steps:
+def _default_epochs(config: Config) -> int | None:
+    """40 for digits, 100 for the paper's data sets, none where steps are given; of one's own problem nobody knows."""
+    if config.steps is not None:
+        return None
+    if config.problem and config.epochs is None:
         raise ValueError("neither steps nor epochs is given, expected one for a problem of your own: add steps=1000")
-    return 0
+    return EPOCHS.get(config.data, 100)
 
 
 def toml_line(name: str, value: Any) -> str:
@@ -309,9 +437,9 @@ def toml_line(name: str, value: Any) -> str:
 
 
 def to_toml(config: Config) -> str:
-    """All settings as TOML, a line each."""
+    """All settings as TOML, a line each; what is None is left out."""
     lines = ["# A run of rbd_ref.train: `python -m rbd_ref.train --config THIS` gives the same weights to the bit."]
-    lines += [toml_line(name, value) for name, value in asdict(config).items()]
+    lines += [toml_line(name, value) for name, value in asdict(config).items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
@@ -333,11 +461,12 @@ def _dims(value: str | int) -> dict[str, int]:
     return {"d" if found[1] else "total": int(found[2])}
 
 
-def _sized(config: Config, layers: Layers, kind: str, number: str) -> Plan:
+def _sized(config: Config, layers: Layers, dims: dict[str, int]) -> Plan:
     """The plan of a kind of compartments that takes a number."""
+    kind, _, number = config.compartments.partition(":")
     sizes = [sum(layer) for layer in layers]
     if kind == "even" and number.isdecimal():
-        return compartments.even(sum(sizes), int(number), **_dims(config.dims))
+        return compartments.even(sum(sizes), int(number), **dims)
     try:
         reduction = float(number) if kind == "proportional" else 0.0
     except ValueError:
@@ -353,13 +482,12 @@ def _sized(config: Config, layers: Layers, kind: str, number: str) -> Plan:
 def plan(config: Config, layers: Layers) -> Plan:
     """The compartments and their numbers of directions, of parameters whose layers have tensors of these sizes."""
     how = config.compartments
-    dims = _dims(config.dims)
     D = integer("D, the number of parameters,", sum(sum(layer) for layer in layers), 1, TWO_32)
+    dims = _dims(min(int(DEFAULT_DIMS), D) if config.dims is None else config.dims)  # None: where they are not used
     if how == "whole":
         return compartments.whole(D, *dims.values())
     if how == "layer":
         return compartments.by_layer(layers, **dims)
     if how == "tensor":
         return compartments.by_tensor(layers, **dims)
-    kind, _, number = how.partition(":")
-    return _sized(config, layers, kind, number)
+    return _sized(config, layers, dims)

@@ -38,12 +38,12 @@ SETTINGS = {item.name: item for item in fields(Config)}
 
 def _numeric(name: str) -> bool:
     """Whether the values of a setting are numbers."""
-    return name == "dims" or type(SETTINGS[name].default) in (int, float)
+    return name == "dims" or configs.kind_of(SETTINGS[name]) in (int, float)
 
 
 def _typed(name: str, number: int | float, text: str) -> Any:
     """A number as the setting takes it."""
-    if isinstance(SETTINGS[name].default, float):
+    if configs.kind_of(SETTINGS[name]) is float:
         return float(number)
     if number != int(number):
         raise ValueError(f"{name} has the value {text!r}, expected a whole number: correct it")
@@ -78,21 +78,21 @@ def _range(name: str, text: str) -> list[Any]:
 
 def _scalar(name: str, text: str) -> Any:
     """One value, of the setting's type."""
-    default: Any = SETTINGS[name].default
-    if isinstance(default, bool):
+    kind = configs.kind_of(SETTINGS[name])
+    if kind is bool:
         if text not in ("true", "false"):
             raise ValueError(f"{name} has the value {text!r}, expected true or false: correct it")
         return text == "true"
-    if isinstance(default, tuple):
+    if kind is tuple:
         return (text,)
     if _numeric(name) and (exponent := _power(name, text)) is not None:
         return _typed(name, 2.0**exponent, text)
-    if isinstance(default, str):
+    if kind is str:
         return text
     try:
-        return type(default)(text)
+        return kind(text)
     except ValueError as error:
-        wanted = "a whole number" if isinstance(default, int) else "a number"
+        wanted = "a whole number" if kind is int else "a number"
         raise ValueError(f"{name} has the value {text!r}, expected {wanted}: correct it") from error
 
 
@@ -114,7 +114,7 @@ def _listed(name: str, values: Iterable[Any]) -> list[Any]:
     """The values in a list of a file or of Python: numbers may be texts, or NumPy's."""
     found: list[Any] = []
     for value in values:
-        if isinstance(value, str) and not isinstance(SETTINGS[name].default, str):
+        if isinstance(value, str) and configs.kind_of(SETTINGS[name]) is not str:
             found += parse(name, value)
         else:
             found.append(tuple(value) if isinstance(value, list) else getattr(value, "item", lambda v=value: v)())
@@ -135,7 +135,7 @@ def _values(name: str, given: Any) -> Values:
         return Values(values, len(values) > 1)
     if isinstance(given, str) or not isinstance(given, Iterable):
         return Values([given], False)
-    if isinstance(SETTINGS[name].default, tuple) and not any(isinstance(part, list | tuple) for part in given):
+    if configs.kind_of(SETTINGS[name]) is tuple and not any(isinstance(part, list | tuple) for part in given):
         return Values([tuple(given)], False)  # as in a run's config.toml
     return Values(list(dict.fromkeys(_listed(name, given))), True)
 
@@ -181,8 +181,14 @@ class Grid:
 
     @property
     def fixed(self) -> list[dict[str, Any]]:
-        """Each combination of what varies, the seed apart."""
-        return _product({name: values for name, values in self.axes.items() if name != "seed"})
+        """Each combination of what varies, the seed apart; those that differ in nothing that has an effect are one."""
+        every = _product({name: values for name, values in self.axes.items() if name != "seed"})
+        return list({name_of(point): point for point in map(self._effective, every)}.values())
+
+    def _effective(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a point without those that mean nothing to its method, as --dims to sgd."""
+        idle = configs.idle({**self.base, **settings})
+        return {name: value for name, value in settings.items() if name not in idle}
 
     @property
     def seeds(self) -> list[int]:
@@ -192,7 +198,9 @@ class Grid:
     def point(self, settings: Mapping[str, Any], **hidden: Any) -> Point:
         """The point with these settings; hidden ones are not part of its name."""
         ordered = {name: settings[name] for name in SETTINGS if name in settings}
-        return Point(ordered, configs.make({**self.base, **ordered, **hidden}))
+        values = {**self.base, **ordered, **hidden}
+        idle = configs.idle(values)
+        return Point(ordered, configs.make({name: value for name, value in values.items() if name not in idle}))
 
     def points(self, rates: Sequence[float] = ()) -> list[Point]:
         """All runs; `rates` are those that were found for each of `fixed`, if there was a search."""
@@ -215,7 +223,15 @@ class Grid:
                 f"a search of {SEARCHED} has {len(self.rates)} rates and the grid {len(self.axes.get(SEARCHED, []))}, "
                 "expected two or more to search and none in the grid: give a range to --search alone"
             )
+        self._check_effects()
         self.points(self.rates[:1] * len(self.fixed))
+
+    def _check_effects(self) -> None:
+        """Refuse a setting that has an effect on none of the runs; that it has none on some is no fault."""
+        points = [{**self.base, **settings} for settings in _product(self.axes)]
+        without = [configs.idle(values) for values in points]
+        for name in set.intersection(*(set(idle) for idle in without)):
+            configs.refuse_idle(points[0], [name])
 
     def contains(self, other: Grid) -> bool:
         """Whether all runs of another grid are runs of this one, of the same names."""

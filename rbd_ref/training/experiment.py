@@ -42,7 +42,7 @@ class Experiment:
         self.plan = configs.plan(self.config, self.problem.layers)
         self.basis = Basis(self.plan, self.config.seed, self.config.family, self.config.normalize, backend)
         self.steps_per_epoch = self.problem.steps_per_epoch or self._whole_run()
-        self.steps = self.config.steps or self.config.epochs * self.steps_per_epoch
+        self.steps = self._length()
         self.schedule = Schedule(
             tuple(
                 methods.make(name, self.basis, settings, epoch * self.steps_per_epoch)
@@ -52,12 +52,25 @@ class Experiment:
 
     def _whole_run(self) -> int:
         """Steps of an epoch, where the problem does not say: all that there are."""
-        if not self.config.steps or self.config.switch:
+        if self.config.steps is None or self.config.switch:
             raise ValueError(
                 "the problem has no steps_per_epoch, expected it where epochs are counted: add it to the problem, or "
                 "give steps and no switch"
             )
         return self.config.steps
+
+    def _length(self) -> int:
+        """Steps of the run: as many as its epochs have or as were given, whichever is less."""
+        c = self.config
+        given = c.epochs and c.epochs * self.steps_per_epoch, c.steps
+        steps = min(length for length in given if length is not None)
+        last = c.phases[-1][0] * self.steps_per_epoch
+        if last >= steps:
+            raise ValueError(
+                f"the run has {steps} steps and switch {c.switch[-1]} comes after {last}, expected an earlier one: lower "
+                "its epoch, or raise steps"
+            )
+        return steps
 
     def use_threads(self, n: int) -> None:
         """Kernels of networks and directions use n threads, or (0) as many as they do."""

@@ -1,0 +1,81 @@
+"""Which settings have a meaning beside which others, so that none is accepted in silence.
+
+A setting says in its metadata (`methods`, runs/config.py) which methods it is for. What else it needs is said here.
+Help, validation, sweeps and docs/settings.md all go by `needs` and `idle`.
+Tests: tests/test_meaning.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field
+from typing import Any, NamedTuple
+
+from rbd_ref.data.augmentation import RECIPES
+
+ALONG_DIRECTIONS = ("rbd", "fpd", "nes", "nes-shared-batch")
+REDRAWING = ("rbd", "nes", "nes-shared-batch")
+FROM_LOSSES = ("nes", "nes-shared-batch")
+EMBEDDED = "digits"
+
+Values = Mapping[str, Any]
+
+
+def methods_of(values: Values) -> list[str]:
+    """The methods of a run: the first, and those it switches to."""
+    return [values["method"], *(text.split(":")[1] for text in values["switch"] if text.count(":"))]
+
+
+class Need(NamedTuple):
+    """What a setting needs of others: in words, and as a function of them and of its own value."""
+
+    words: str
+    met: Callable[[Values], bool]
+
+
+def _moves(values: Values) -> bool:
+    """Whether a method has a velocity: Adam's moments are fixed."""
+    return values["optimiser"] == "plain" or set(methods_of(values)) != {"fpd"}
+
+
+def _augmentable(values: Values) -> bool:
+    """Whether there is an augmentation of the images, or none is wanted."""
+    return values["augment"] is not True or (values["data"] in RECIPES and RECIPES[values["data"]].pad > 0)
+
+
+NEEDS = {
+    "dims": Need(
+        "compartments other than proportional, which have their own numbers of directions",
+        lambda values: not values["compartments"].startswith("proportional"),
+    ),
+    "momentum": Need("a method beside fpd with optimiser adam, which has moments of its own", _moves),
+    "augment": Need("a data set that the paper augments", _augmentable),
+    "data_dir": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),
+    "mirror": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),
+    "on_divergence": Need(
+        "check_every, without which nothing is compared",
+        lambda values: values["on_divergence"] == "stop" or values["check_every"] != 0,
+    ),
+}
+
+
+def needs(item: Field[Any]) -> list[str]:
+    """All that a setting needs, in words."""
+    methods = item.metadata.get("methods")
+    found = [_either(methods)] if methods else []
+    return found + ([NEEDS[item.name].words] if item.name in NEEDS else [])
+
+
+def idle(item: Field[Any], values: Values) -> str:
+    """What a setting would need to have a meaning beside these values, or nothing where it has one."""
+    methods = item.metadata.get("methods")
+    if methods and not set(methods) & set(methods_of(values)):
+        return f"method {_either(methods)} and not {' or '.join(methods_of(values))}"
+    need = NEEDS.get(item.name)
+    return need.words if need and not need.met(values) else ""
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """Like a, b or c."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
