@@ -112,15 +112,8 @@ class Stage:
         self.problem = problem
         self.communicator = world.communicator
         self.workers = workers
-        config = Config(
-            method="rbd" if case.family else "sgd",
-            family=case.family or "normal",
-            exchange=case.mode if case.family else EXCHANGES[0],
-            dims=DIMS,
-            lr=RATE,
-            workers=workers,
-            steps=1,
-        )
+        along = {"family": case.family, "exchange": case.mode, "dims": DIMS} if case.family else {"method": "sgd"}
+        config = Config(**along, lr=RATE, workers=workers, steps=1)
         experiment = Experiment(config, problem)
         self.trainer = Trainer(experiment, world, NullLog())
         self.replica = experiment.start()

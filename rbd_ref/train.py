@@ -144,14 +144,19 @@ def stop_on_signals() -> Iterator[StopRequest]:
 def configured(flags: argparse.Namespace, ranks: int) -> Config:
     """The configuration that the flags name; of a run to resume, its own with what the flags change."""
     said = given(flags)
-    values = configs.overlaid(settings_to_resume(flags, said), said) if flags.resume else said
+    values = resumed_settings(flags, said) if flags.resume else said
+    config = configs.make(values, ranks)
     configs.refuse_idle(values, spoken(flags))
-    return configs.make(values, ranks)
+    return config
 
 
-def settings_to_resume(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the run that is to be continued."""
-    return asdict(run_to_resume(flags.out or "").config(**({"backend": said["backend"]} if "backend" in said else {})))
+def resumed_settings(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the run that is to be continued, with the flags over them; what a flag leaves no use for is left out."""
+    run = run_to_resume(flags.out or "")
+    before = asdict(run.config(**({"backend": said["backend"]} if "backend" in said else {})))
+    values = configs.overlaid(before, said)
+    idle = configs.idle(values)
+    return {name: value for name, value in values.items() if name in said or name not in idle}
 
 
 def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:

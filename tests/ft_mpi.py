@@ -14,7 +14,8 @@ import pytest
 from mpi_tools import DRIVER, MPIEXEC, Job, Outcome, sha, verified
 from tools import run_python
 
-FLAGS = ("--net", "mlp:64-10", "--dims", "20", "--workers", "4", "--steps", "60")
+SIZE = ("--net", "mlp:64-10", "--workers", "4", "--steps", "60")
+FLAGS = (*SIZE, "--dims", "20")
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -24,7 +25,7 @@ OPEN_MPI = {
 
 def survive(faults: str, folder: Path, *flags: str) -> Outcome:
     """Four ranks, some of which are killed."""
-    command = [MPIEXEC, "--with-ft", "ulfm", "-n", "4", sys.executable, DRIVER, "one", *FLAGS, *flags, "--out", folder]
+    command = [MPIEXEC, "--with-ft", "ulfm", "-n", "4", sys.executable, DRIVER, "one", *flags, "--out", folder]
     job = Job(list(map(str, command)), folder.parent, **OPEN_MPI, RBD_TEST_FAULT=faults)
     return job.ended()
 
@@ -52,7 +53,7 @@ def test_the_ranks_that_are_left_go_on_to_the_same_bits(
     faults: str, reconstruct: str, undisturbed: str, tmp_path: Path
 ) -> None:
     """One rank, the first, two at once, one after the other."""
-    outcome = survive(faults, tmp_path / "run", "--reconstruct", reconstruct)
+    outcome = survive(faults, tmp_path / "run", *FLAGS, "--reconstruct", reconstruct)
     assert (tmp_path / "run" / "result.json").exists(), outcome.text
     assert sha(tmp_path / "run") == undisturbed
     assert verified(tmp_path / "run")
@@ -60,8 +61,8 @@ def test_the_ranks_that_are_left_go_on_to_the_same_bits(
 
 
 def test_sgd_has_no_coefficients_to_go_on_from_but_comes_to_the_same_bits(tmp_path: Path) -> None:
-    outcome = survive("kill 1 25", tmp_path / "run", "--method", "sgd")
-    alone = run_python("-m", "rbd_ref.train", *FLAGS, "--method", "sgd", "--out", str(tmp_path / "alone"))
+    outcome = survive("kill 1 25", tmp_path / "run", *SIZE, "--method", "sgd")
+    alone = run_python("-m", "rbd_ref.train", *SIZE, "--method", "sgd", "--out", str(tmp_path / "alone"))
     assert alone.returncode == 0, alone.stderr
     assert (tmp_path / "run" / "result.json").exists(), outcome.text
     assert sha(tmp_path / "run") == sha(tmp_path / "alone")

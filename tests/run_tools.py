@@ -35,6 +35,15 @@ def status(arguments: Sequence[object], command: Callable[[Sequence[str]], int] 
         return int(end.code or 0)
 
 
+def suited(*flags: object) -> list[object]:
+    """Flags, each with a value, without those of directions if the method has none."""
+    pairs = [(flags[k], flags[k + 1]) for k in range(0, len(flags) - 1, 2)]
+    if ("--method", "sgd") not in pairs or "--switch" in flags:
+        return list(flags)
+    kept = [pair for pair in pairs if pair[0] not in ("--dims", "--family", "--compartments", "--exchange")]
+    return [part for pair in kept for part in pair] + list(flags[2 * len(pairs) :])
+
+
 def trained(folder: Path, *flags: object) -> Run:
     """A run that ends well, and what it leaves."""
     assert status([*flags, "--quiet", "--out", folder]) == 0

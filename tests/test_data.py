@@ -445,6 +445,7 @@ TWICE = b"q\x00" + b"h\x00\x86q\x00" * 40  # a pair of a pair of ... of the same
         (b"\x80\x02}" + b"K\x012" * 9 + b".", ["is refused (it has the opcode DUP"]),
         (b"\x80\x02S" + b"x" * 100_000 + b"\n.", ["is refused (no string quotes around"]),
         (b"\x80\x02c" + b"x" * 100_000 + b"\nx\n.", ["is refused (it asks for xxx"]),
+        (b"\x80\x02cnumpy\nx\x02(\n.", ["is refused (it asks for numpy.x (), expected a pickle of one array"]),
         (python_batch(array_pickle(ROWS), b"](" + b"K\x01" + TWICE + b"K\x01e"), ["has the label a tuple"]),
         (
             python_batch(array_pickle(ROWS).replace(b"M\x02\x00M\x00\x0c", b"K\x01" + TWICE + b"N"), TWO),

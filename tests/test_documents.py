@@ -51,6 +51,11 @@ def test_the_table_of_reliability_is_that_of_the_figures() -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_the_page_of_settings_is_what_the_package_says() -> None:
+    result = run_python(str(ROOT / "docs" / "settings_table.py"), "--check")
+    assert result.returncode == 0, result.stderr
+
+
 def test_the_pages_have_examples() -> None:
     assert sum(page.read_text().count(">>> ") for page in PAGES) >= 10
 

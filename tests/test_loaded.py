@@ -21,7 +21,7 @@ from rbd_ref.runs.archives import DEEPEST, MOST_TEXT, parse_json
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import START, encode
 from rbd_ref.training.recorded import open_run
-from run_tools import TINY, copied, experiment_of, refused, resumed, sha, status, trained, unfinished
+from run_tools import TINY, copied, experiment_of, refused, resumed, sha, status, suited, trained, unfinished
 
 QUICK = (*TINY, "--family", "sparse", "--epochs", "2")
 WAYS = {
@@ -37,7 +37,7 @@ D = 650
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Runs of six steps with checkpoints after the third and the last."""
     folder = tmp_path_factory.mktemp("loaded")
-    return {name: trained(folder / name, *QUICK, *flags) for name, flags in WAYS.items()}
+    return {name: trained(folder / name, *suited(*QUICK, *flags)) for name, flags in WAYS.items()}
 
 
 def parts_of(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -447,6 +447,16 @@ def test_a_result_of_another_kind(
     path = run.folder / "result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     false(capsys, run, f"{path} has step ", "expected a number and a text")
+
+
+def test_a_chain_value_without_end(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied(made["rbd"], tmp_path / "run")
+    path = run.folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "journal": "x" * 100_000}))
+    assert status([run.folder, "--verify"], replay.main) == 2
+    said = capsys.readouterr().err
+    assert "result.json says that its chain value is xxx" in said
+    assert len(said) < 1000
 
 
 def test_the_step_of_the_result(made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

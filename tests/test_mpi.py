@@ -29,7 +29,8 @@ from run_tools import contents
 pytestmark = pytest.mark.compiled
 
 D, DIMS, STEPS = 650, 20, 12  # an epoch of 16 workers is 9 steps
-SIZE = ("--net", "mlp:64-10", "--dims", DIMS, "--batch-size", 8, "--steps", STEPS, "--log-every", 1, "--quiet")
+ALONE = ("--net", "mlp:64-10", "--batch-size", 8, "--steps", STEPS, "--log-every", 1, "--quiet")
+SIZE = (*ALONE, "--dims", DIMS)
 SIXTEEN = (*SIZE, "--workers", 16)
 FIVE = (*SIZE, "--workers", 5)
 LAYERS = ("--net", "mlp:64-16-10", "--compartments", "layer", "--dims", 30, "--batch-size", 8, "--steps", 4)
@@ -37,7 +38,7 @@ RUNS: dict[str, Sequence[object]] = {
     "independent": SIXTEEN,
     "shared": (*SIXTEEN, "--exchange", "shared"),
     "split": (*SIXTEEN, "--exchange", "split"),
-    "sgd": (*FIVE, "--method", "sgd", "--momentum", 0.5),
+    "sgd": (*ALONE, "--workers", 5, "--method", "sgd", "--momentum", 0.5),
     "fpd": (*FIVE, "--method", "fpd", "--optimiser", "adam", "--lr", 0.1),
     "nes": (*FIVE, "--method", "nes", "--dims", 6, "--antithetic"),
     "momentum and mean": (*FIVE, "--momentum", 0.5, "--combine", "mean", "--redraw", 3),

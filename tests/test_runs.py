@@ -367,7 +367,7 @@ def test_a_folder_that_cannot_be_written_to() -> None:
 
 
 def test_a_new_folder(tmp_path: Path) -> None:
-    config = configs.make({"method": "sgd", "seed": 5})
+    config = configs.make({"data": "mnist", "method": "sgd", "seed": 5})
     run = runs.create(tmp_path / "a" / "b", config)
     assert run.config() == config
     assert run.config(data_dir="elsewhere").data_dir == "elsewhere"

@@ -18,7 +18,7 @@ from rbd_ref.training import guidance
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.guidance import advice, chosen, expected_cosine, suggest
 from rbd_ref.training.logbook import cosine
-from run_tools import TINY, one_line, status
+from run_tools import TINY, one_line, status, suited
 from tools import run_python
 
 SMALL = {"D": 30, "d": 10, "sgd_lr": 0.1}
@@ -135,7 +135,7 @@ BRIEF = ("--steps", "4", "--log-every", "2")
 
 def said(capsys: pytest.CaptureFixture[str], folder: Path, *flags: object) -> str:
     capsys.readouterr()
-    assert status([*TINY, *BRIEF, *flags, "--out", folder]) == 0
+    assert status([*suited(*TINY, *BRIEF, *flags), "--out", folder]) == 0
     return capsys.readouterr().err
 
 

@@ -45,6 +45,7 @@ from run_tools import (
     small_disk,
     started,
     status,
+    suited,
     trained,
     unfinished,
     wait_until,
@@ -74,7 +75,7 @@ class Kill(NamedTuple):
     """A kind of run that is to be killed, and the seed of when."""
 
     name: str
-    flags: tuple[str, ...]
+    flags: Sequence[object]
     seed: int
 
 
@@ -85,9 +86,9 @@ KINDS = {
     "rbd": EPOCHS,
     "rbd-writes": WRITES,
     "srht-momentum-writes": (*WRITES, "--family", "srht", "--momentum", "0.5"),
-    "sgd": (*EPOCHS, "--method", "sgd"),
-    "sgd-momentum": (*EPOCHS, "--method", "sgd", "--momentum", "0.9", "--lr", "0.05"),
-    "sgd-momentum-writes": (*WRITES, "--method", "sgd", "--momentum", "0.9", "--lr", "0.05"),
+    "sgd": suited(*EPOCHS, "--method", "sgd"),
+    "sgd-momentum": suited(*EPOCHS, "--method", "sgd", "--momentum", "0.9", "--lr", "0.05"),
+    "sgd-momentum-writes": suited(*WRITES, "--method", "sgd", "--momentum", "0.9", "--lr", "0.05"),
     "fpd-adam": (*EPOCHS, "--method", "fpd", "--optimiser", "adam", "--lr", "0.05"),
     "fpd-momentum-writes": (*WRITES, "--method", "fpd", "--momentum", "0.9", "--lr", "0.5"),
     "switch": (*EPOCHS, "--momentum", "0.5", "--switch", "3:sgd:0.1", "--switch", "6:fpd:1", "--switch", "9:rbd:1"),
@@ -96,7 +97,7 @@ KINDS = {
 KILLS = [Kill(name, flags, seed) for seed in range(2) for name, flags in KINDS.items()]
 
 
-def killed(run: Run, flags: tuple[object, ...], size: float, pause: float) -> bool:
+def killed(run: Run, flags: Sequence[object], size: float, pause: float) -> bool:
     """Start the run (again) and kill it when its journal has this size and a moment has passed, if it still runs."""
     with started(*flags, "--quiet", "--out", run.folder) as process:
         if alive := wait_until(journal_reaches(run, size), process):
@@ -266,7 +267,7 @@ def test_torn_files(whole: Run, tmp_path: Path) -> None:
     ],
 )
 def test_torn_files_of_every_kind(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    check_torn(trained(tmp_path / "whole", *QUICK, "--log-every", "1", *flags), tmp_path, range(100, 112))
+    check_torn(trained(tmp_path / "whole", *suited(*QUICK, "--log-every", "1", *flags)), tmp_path, range(100, 112))
 
 
 @pytest.mark.parametrize("size", [None, 0, 39])
@@ -554,8 +555,8 @@ def test_rates_that_are_much_too_high(
         Run(tmp_path / "run"),
         ("--net", "mlp:64-8-8-10", "--batch-size", "400", "--dims", "20", "--eval-every", "9"),
     )
-    arguments = [*flags, "--lr", rate, "--method", method, "--epochs", "4", "--quiet", "--out", run.folder]
-    if status(arguments):
+    arguments = suited(*flags, "--lr", rate, "--method", method, "--epochs", "4", "--out", run.folder)
+    if status([*arguments, "--quiet"]):
         sentence = one_line(capsys.readouterr().err, "fails with learning rate ", "lower --lr")
         assert f"step {len(list(runs.journal_of(run, run.config()).records()))} fails" in sentence
     assert replays(run)
@@ -726,10 +727,9 @@ def test_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (["--seed", "1"], "seed"),
         (["--lr", "0.5", "--family", "normal"], "family, lr"),
-        (["--method", "sgd"], "method"),
+        (["--method", "sgd"], "method, dims, family"),
         (["--workers", "2", "--batch-size", "9"], "batch_size, workers"),
-        (["--switch", "1:sgd"], "switch"),
-        (["--no-augment"], "augment"),
+        (["--switch", "1:sgd", "--epochs", "2"], "switch"),
     ],
 )
 def test_another_configuration_is_not_gone_on_with(
@@ -750,7 +750,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_what_may_change_when_a_run_goes_on(made: Run, tmp_path: Path) -> None:
     run = copied(made, tmp_path / "run")
-    resumed(run, "--steps", "2", "--log-every", "1", "--correlation", "--eval-every", "7", "--data-dir", tmp_path)
+    resumed(run, "--steps", "2", "--log-every", "1", "--correlation", "--eval-every", "7")
     assert [line["step"] for line in lines(run, "step")] == [2]
     assert (run.config().steps, run.config().log_every, run.config().eval_every) == (2, 1, 7)
 
@@ -888,5 +888,5 @@ def test_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_rates_that_nobody_named(tmp_path: Path) -> None:
     """That of the method."""
-    run = trained(tmp_path / "run", *QUICK, "--method", "sgd", "--steps", "1")
+    run = trained(tmp_path / "run", *suited(*QUICK, "--method", "sgd", "--steps", "1"))
     assert run.config().lr == RATES["sgd"]

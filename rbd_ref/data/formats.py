@@ -96,7 +96,7 @@ def _unpickle(source: str, content: bytes, count: int) -> dict[Any, Any]:
     except MemoryError:
         raise  # its size was looked at before
     except Exception as error:  # a broken pickle can raise nearly anything
-        reason = " ".join(str(error)[:REASON].split())
+        reason = "".join(sign if sign.isprintable() else " " for sign in str(error)[:REASON]).strip()
         raise DataError(
             f"{source} is refused ({reason}), expected a pickle of one array of NumPy and plain lists, as in the "
             "standard file: fetch it again, or use the binary batches"

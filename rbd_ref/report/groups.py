@@ -124,7 +124,7 @@ def key_of(run: Run) -> Key:
     unused = UNUSED_BY_SGD if run.only_sgd else ()
     left_out = ("seed", *BOOKKEEPING, *unused)
     known = {key: show(value) for key, value in run.config.items() if key not in left_out}
-    if "dims" in known and not math.isnan(number(run.d)):
+    if not math.isnan(number(run.d)):
         known["dims"] = count(run.d)
     if run.own:  # its name and D, without theta0, which follows from the seed
         known["problem"] = ",".join(show(run.config["problem"]).split(",")[:2])

@@ -101,9 +101,13 @@ class Run:
         refuse_paths(self.folder / "config.toml", settings, changes)
         settings.pop("mirror", None)  # nor is anything fetched from where a file says
         try:
-            return configs.make({**settings, **changes})
+            found = configs.make(settings)
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.folder / 'config.toml'} is not as it was written: {error}") from error
+        try:
+            return configs.make({**settings, **changes}) if changes else found
+        except (ValueError, TypeError) as error:
+            raise RunError(str(error)) from error
 
     def records(self, kind: str, needed: Sequence[str] = METRIC_KEYS) -> list[dict[str, Any]]:
         """The metrics of a kind in the order of steps; a step that was done again counts once, as it was last."""

@@ -74,6 +74,11 @@ class Record(NamedTuple):
         return losses
 
     @property
+    def loss(self) -> float:
+        """The mean over workers; in binary64, as float32 losses may be too large to be added."""
+        return float(self.losses.mean(dtype=np.float64))
+
+    @property
     def next(self) -> Place:
         """The place after it."""
         return Place(self.t + 1, self.end, self.chain)
@@ -222,7 +227,7 @@ def _mean_losses(path: Path, offset: int, count: int, layout: Layout) -> list[fl
     """Over workers, of so many records from a place on that are all alike."""
     records = np.memmap(path, layout.dtype, "r", offset, (count,))
     losses = np.ascontiguousarray(records["rows"][:, :, -1], dtype=np.float32)
-    means: list[float] = losses.mean(axis=1).tolist()  # in the order of `Record.losses.mean()`: workers side by side
+    means: list[float] = losses.mean(axis=1, dtype=np.float64).tolist()  # as `Record.loss`: workers side by side
     return means
 
 

@@ -82,7 +82,7 @@ def minimize(
         loss_and_gradient: a function of theta, or of (theta, step, worker), that returns a float and D floats; theta
             is float32. Which of the two is read from its arguments.
         theta0: where to start, D floats.
-        d: number of directions, at most D.
+        d: number of directions, at most D; `sgd` has none.
         lr: the learning rate; `suggest` names one from that of SGD.
         steps: how many steps to take.
         method: `rbd`, `fpd`, `sgd`, `nes` or `nes-shared-batch`.
@@ -106,4 +106,5 @@ def minimize(
         ((1000,), True)
     """
     problem = Function(loss_and_gradient, theta0)
-    return fit(Config(dims=d, lr=lr, steps=steps, method=method, workers=workers), problem)
+    dims = None if method == "sgd" else d
+    return fit(Config(dims=dims, lr=lr, steps=steps, method=method, workers=workers), problem)

@@ -72,7 +72,7 @@ class RecordedRun:
         """Losses from the journal, figures from the metrics."""
         layouts = Layouts(Stretch(0, Layout(self.config.workers)))  # all that is known without the problem
         journal = folders.journal_of(self.run, self.config, layouts)
-        losses = [float(record.losses.mean()) for record in journal.records()]
+        losses = [record.loss for record in journal.records()]
         return History(losses, folders.evaluations(self.run))
 
     @property

@@ -88,7 +88,7 @@ def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None) ->
     losses = journal.losses(place.t)
     for following, record in repeat(experiment, replica, journal.records(place)):
         replica = following
-        losses.append(float(record.losses.mean()))
+        losses.append(record.loss)
         if stop is not None and stop.reason:
             raise Interrupted(stop.reason, replica.t, experiment.steps)
     return Resumed(replica, journal.last, losses, [*torn_record(journal), *wrong])

@@ -73,7 +73,7 @@ class StepRecord(NamedTuple):
     @property
     def loss(self) -> float:
         """The mean over workers of the loss before the step."""
-        return float(self.rows[:, -1].mean())
+        return float(self.rows[:, -1].mean(dtype=np.float64))
 
     @property
     def payloads(self) -> Float32Array:

@@ -16,7 +16,8 @@ from torture.campaign import demand
 from torture.commands import Child, Said, check, run
 from torture.events import counted
 
-SMALL = ("--net", "mlp:64-10", "--dims", 4, "--batch-size", 300, "--log-every", 2, "--workers", 1)  # D = 650
+SIZE = ("--net", "mlp:64-10", "--batch-size", 300, "--log-every", 2, "--workers", 1)  # D = 650
+SMALL = (*SIZE, "--dims", 4)
 FLAGS: dict[str, tuple[object, ...]] = {
     "rbd": (*SMALL, "--epochs", 3),
     "momentum": (*SMALL, "--epochs", 3, "--momentum", 0.5, "--redraw", 3, "--family", "uniform"),
@@ -26,7 +27,7 @@ FLAGS: dict[str, tuple[object, ...]] = {
     "layers": (*SMALL, "--net", "mlp:64-16-10", "--epochs", 3, "--compartments", "layer", "--dims", 30),
     "fpd": (*SMALL, "--epochs", 3, "--method", "fpd", "--momentum", 0.5),
     "fpd, adam": (*SMALL, "--epochs", 6, "--workers", 2, "--method", "fpd", "--optimiser", "adam", "--lr", 0.1),
-    "sgd": (*SMALL, "--epochs", 6, "--workers", 2, "--method", "sgd", "--momentum", 0.5),
+    "sgd": (*SIZE, "--epochs", 6, "--workers", 2, "--method", "sgd", "--momentum", 0.5),
     "nes": (*SMALL, "--epochs", 3, "--method", "nes", "--antithetic"),
     "nes-shared-batch": (*SMALL, "--steps", 10, "--workers", 5, "--batch-size", 100, "--method", "nes-shared-batch"),
     "rbd, then sgd": (*SMALL, "--epochs", 4, "--switch", "2:sgd"),
