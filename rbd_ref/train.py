@@ -67,7 +67,7 @@ def help_of(item: Field[Any]) -> str:
     """What a setting is, its default, and the methods it is for."""
     methods = item.metadata.get("methods")
     default = f" (default: {item.default})" if item.default else ""
-    return item.metadata["help"] + default + (f"; only with {', '.join(methods)}" if methods else "")
+    return str(item.metadata["help"]) + default + (f"; only with {', '.join(methods)}" if methods else "")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -36,12 +36,11 @@ def status(arguments: Sequence[object], command: Callable[[Sequence[str]], int] 
 
 
 def suited(*flags: object) -> list[object]:
-    """Flags, each with a value, without those of directions if the method has none."""
-    pairs = [(flags[k], flags[k + 1]) for k in range(0, len(flags) - 1, 2)]
-    if ("--method", "sgd") not in pairs or "--switch" in flags:
+    """The flags without those of directions and their values, if the method has none."""
+    if "sgd" not in flags or "--switch" in flags:
         return list(flags)
-    kept = [pair for pair in pairs if pair[0] not in ("--dims", "--family", "--compartments", "--exchange")]
-    return [part for pair in kept for part in pair] + list(flags[2 * len(pairs) :])
+    names = ("--dims", "--family", "--compartments", "--exchange")
+    return [flag for before, flag in zip((None, *flags), flags, strict=False) if not {before, flag} & {*names}]
 
 
 def trained(folder: Path, *flags: object) -> Run:

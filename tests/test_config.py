@@ -236,7 +236,9 @@ ODD = ["", " ", '"', "'", "\\", "\\n", "\n", "\r\n", "\t", "\0", "\x1b", "#", "a
 
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_texts_are_written_and_read(odd: str, tmp_path: Path) -> None:
-    (tmp_path / "c").write_text(to_toml(make({"data": "mnist", "data_dir": odd, "backend": f"x{odd}y"})), encoding="utf-8")
+    (tmp_path / "c").write_text(
+        to_toml(make({"data": "mnist", "data_dir": odd, "backend": f"x{odd}y"})), encoding="utf-8"
+    )
     found = read_toml(tmp_path / "c")
     assert (found["data_dir"], found["backend"]) == (odd, f"x{odd}y")
 
@@ -514,7 +516,9 @@ def test_values_of_another_type(name: str, value: Any, kind: str) -> None:
     assert repr(value) in str(caught.value)
 
 
-TEXTS = [name for name, item in FIELDS.items() if config.kind_of(item) is str and name != "dims"]  # which may be a number
+TEXTS = [
+    name for name, item in FIELDS.items() if config.kind_of(item) is str and name != "dims"
+]  # which may be a number
 
 
 @pytest.mark.parametrize("name", TEXTS)

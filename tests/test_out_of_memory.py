@@ -13,7 +13,7 @@ import pytest
 
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.memory import enough_memory
-from run_tools import ONE_THREAD, TINY, one_line, refused, trained, whole_names
+from run_tools import ONE_THREAD, TINY, one_line, refused, suited, trained, whole_names
 from test_data import IDX
 from tools import run_python
 
@@ -65,7 +65,7 @@ def cases(folder: Path) -> dict[str, tuple[str, list[float | None], list[object]
     page = [talkative(folder / "talkative"), "-o", folder / "page-{}.html"]
     return {
         "rbd": ("train", rooms, [*LARGE, "--workers", 4, "--out", folder / "rbd-{}"]),
-        "sgd": ("train", rooms, [*LARGE, *sgd, "--out", folder / "sgd-{}"]),
+        "sgd": ("train", rooms, [*suited(*LARGE, *sgd), "--out", folder / "sgd-{}"]),
         "fit": ("fit", [None, 0.2, 12, 24], [NET]),
         "verify": ("replay", [None, 0.2, 6, 12, 24, 200], [folder / "rbd-0", "--verify"]),
         "step": ("replay", [None, 0.2, 6, 12, 24, 200], [folder / "rbd-0", "--step", 2]),

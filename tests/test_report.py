@@ -495,7 +495,9 @@ def test_d_is_the_plan_s(make: Make) -> None:
     each = make("each", dims="each:8", compartments="tensor", result=None)
     shares = make("shares", compartments="proportional:100", result=None)
     text = (shares / "config.toml").read_text()
-    (shares / "config.toml").write_text("\n".join(line for line in text.splitlines() if not line.startswith(chr(34) + "dims")))
+    (shares / "config.toml").write_text(
+        "\n".join(line for line in text.splitlines() if not line.startswith(chr(34) + "dims"))
+    )
     known = make("known", result={**RESULT, "d": 333})
     rows = {row["run"].split()[1]: row for row in Page(report.build([each, shares, known])).cells()}
     assert {name: (row["d"], row["D"]) for name, row in rows.items()} == {

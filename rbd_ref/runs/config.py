@@ -160,9 +160,7 @@ class Config:
     batch_size: int = option(32, "length", "images a worker takes a step", metavar="N")
     seed: int = option(0, "length", "of weights, order, augmentation and directions", metavar="N")
 
-    workers: int = option(
-        None, "workers", "logical workers (default: the number of ranks)", kind=int, metavar="N"
-    )
+    workers: int = option(None, "workers", "logical workers (default: the number of ranks)", kind=int, metavar="N")
     exchange: str = option(
         "independent", "workers", f"how their bases relate: {', '.join(EXCHANGES)}", methods=ALONG_DIRECTIONS
     )
@@ -174,9 +172,7 @@ class Config:
         False,
         paces=True,
     )
-    check_every: int = option(
-        0, "workers", "compare a hash of the weights every N steps (0: never)", False, paces=True
-    )
+    check_every: int = option(0, "workers", "compare a hash of the weights every N steps (0: never)", False, paces=True)
     on_divergence: str = option(
         "stop", "workers", "if they differ: stop, or resync from the journal", False, paces=True
     )
@@ -185,9 +181,7 @@ class Config:
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
-    checkpoint_every: int = option(
-        1, "output", "write a checkpoint every N epochs", False, metavar="N", paces=True
-    )
+    checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N", paces=True)
     keep: int = option(2, "output", "checkpoints to keep beside the last; older ones are removed", False, metavar="N")
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
@@ -227,8 +221,6 @@ class Config:
     def digest(self) -> str:
         """sha256 of all settings that the weights' bits depend on."""
         known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
-        if not self.holdout:
-            del known["holdout"]  # runs from before there was such a setting keep their digest
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -383,9 +375,7 @@ def refuse_idle(values: Mapping[str, Any], names: Iterable[str]) -> None:
     _, found = _given(values)
     for name in names:
         if why := meaning.idle(FIELDS[name], found):
-            raise ValueError(
-                f"{name} is {found[name]!r} and would have no effect, expected {why}: leave {name} out"
-            )
+            raise ValueError(f"{name} is {found[name]!r} and would have no effect, expected {why}: leave {name} out")
 
 
 def make(values: Mapping[str, Any], ranks: int = 1) -> Config:

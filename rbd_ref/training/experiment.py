@@ -67,8 +67,8 @@ class Experiment:
         last = c.phases[-1][0] * self.steps_per_epoch
         if last >= steps:
             raise ValueError(
-                f"the run has {steps} steps and switch {c.switch[-1]} comes after {last}, expected an earlier one: lower "
-                "its epoch, or raise steps"
+                f"the run has {steps} steps and switch {c.switch[-1]} comes after {last}, expected an earlier one: "
+                "lower its epoch, or raise steps"
             )
         return steps
 

@@ -55,8 +55,8 @@ class Verification:
         """Refuse what is said of steps that were not repeated, and a final.npz that is of no end of the run."""
         if beyond := sorted({*self.hashes, *self.files}):
             raise RunError(
-                f"{self.run.folder} has checkpoints at steps {quoted(str(beyond))}, expected none after step {last.t}, where its "
-                "journal ends: restore journal.rbd"
+                f"{self.run.folder} has checkpoints at steps {quoted(str(beyond))}, expected none after step {last.t}, "
+                "where its journal ends: restore journal.rbd"
             )
         self._check_count(last.t)
         ends = {folders.sha256(last.theta), self.result["sha256"] if self.result else None}
@@ -92,7 +92,8 @@ class Verification:
         if kept != found.hex():
             raise RunError(
                 f"{self.run.folder} does not agree with its journal at step {t}: {path.name} says that its chain value "
-                f"is {quoted(str(kept))}, expected {found.hex()}: one of the two was changed or is of another run, restore it"
+                f"is {quoted(str(kept))}, expected {found.hex()}: one of the two was changed or is of another run, "
+                "restore it"
             )
 
     def _compare_hashes(self, replica: Replica[State], expected: set[str]) -> None:
