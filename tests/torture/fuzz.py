@@ -224,7 +224,9 @@ def changed_config(victim: Victim) -> Config | None:
 
 def endless(config: Config | None) -> bool:
     """Whether a run would take longer than a case may."""
-    return config is not None and (config.steps > MOST_STEPS or (config.epochs > MOST_STEPS and not config.steps))
+    if config is None:
+        return False
+    return min(length for length in (config.epochs, config.steps) if length is not None) > MOST_STEPS
 
 
 def case(random: Random, folder: Path) -> Tally:
