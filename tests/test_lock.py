@@ -52,6 +52,31 @@ def test_the_second_is_told_who_the_first_is(tmp_path: Path) -> None:
     assert "\n" not in sentence
 
 
+def locked_by_hand(folder: Path) -> int:
+    """The lock as it is for a moment: taken, and its holder not yet in the file."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def test_a_holder_that_has_not_yet_given_its_name_is_waited_for(tmp_path: Path) -> None:
+    handle = locked_by_hand(tmp_path)
+    timer = threading.Timer(0.2, os.write, [handle, b'{"host": "there", "pid": 5, "since": "now"}'])
+    timer.start()
+    with pytest.raises(RunError, match="is being written by process 5 on there since now"):
+        FolderLock(tmp_path)
+    timer.join()
+    os.close(handle)
+
+
+def test_a_holder_that_goes_meanwhile_is_no_obstacle(tmp_path: Path) -> None:
+    handle = locked_by_hand(tmp_path)
+    timer = threading.Timer(0.2, lambda: ((tmp_path / "lock").unlink(), os.close(handle)))
+    timer.start()
+    FolderLock(tmp_path).release()
+    timer.join()
+
+
 def test_a_lock_whose_holder_is_dead_is_no_obstacle(tmp_path: Path) -> None:
     process = held_elsewhere(tmp_path)
     process.send_signal(signal.SIGKILL)

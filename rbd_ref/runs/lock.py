@@ -22,6 +22,7 @@ from typing import Any
 from rbd_ref.runs.files import RunError, disk, quoted
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)
+PATIENCE = 1.0  # seconds in which who has just locked a file writes its name into it
 UNSUPPORTED = (errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL)
 
 
@@ -57,10 +58,19 @@ class FolderLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in HELD:
-                raise self._refused() from error
+                if self._holder_named(handle):
+                    raise self._refused() from error
+                return  # released meanwhile
             if error.errno not in UNSUPPORTED:
                 raise
             self._take_over()
+
+    def _holder_named(self, handle: int) -> bool:
+        """Whether the file that another has locked is still there, once it says who that is or has had time to."""
+        deadline = time.monotonic() + PATIENCE
+        while _same_file(handle, self.path) and not _read(self.path) and time.monotonic() < deadline:
+            time.sleep(PATIENCE / 100)
+        return _same_file(handle, self.path)
 
     def _take_over(self) -> None:
         """Without locks of the system: refuse unless the file is new, or of a process of this machine that is gone."""
