@@ -24,6 +24,7 @@ from speed import BATCH, keep, machine
 
 from rbd_ref.data import batches, datasets
 from rbd_ref.kernels.backend import NumbaBackend
+from rbd_ref.kernels.compiling import Compiling
 from rbd_ref.models import networks
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.config import Config
@@ -103,7 +104,9 @@ def epoch(family: str, dataset: datasets.Dataset) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = runs.create(Path(folder) / "run", experiment.config)
         world = single_process()
-        log = TimedLogbook(experiment, world, Console(experiment, quiet=True, verbose=False, terminal=False), run)
+        log = TimedLogbook(
+            experiment, world, Console(experiment, quiet=True, verbose=False, terminal=False), Compiling(), run
+        )
         with counted("all"):
             Trainer(experiment, world, log).train(experiment.start())
         log.close()

@@ -24,7 +24,7 @@ PAGE = HERE / "architecture.md"
 PICTURE = HERE / "packages.png"
 LAYERS = (
     ("sweep",),
-    ("train", "replay", "report", "suggest", "conformance"),
+    ("train", "replay", "report", "suggest", "warmup", "conformance"),
     ("training",),
     ("runs",),
     ("methods", "models", "data"),
@@ -41,6 +41,7 @@ TITLES = {
     "replay": "command: repeats a run",
     "report": "command: shows runs",
     "suggest": "command: rate and costs",
+    "warmup": "command: compiles kernels",
     "conformance": "the suite for backends",
     "training": "trainer, problems, logbook",
     "runs": "settings, journal, folders",
@@ -173,7 +174,8 @@ COLUMNS = {
     "replay": 1.8,
     "suggest": 5.4,
     "report": 9,
-    "conformance": 12.6,
+    "warmup": 12.6,
+    "conformance": 16.2,
     "training": -2.4,
     "runs": 0,
     "methods": -4.5,

@@ -6,27 +6,24 @@ Tests: tests/test_sweep.py.
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import rbd_ref
 from rbd_ref import train
-from rbd_ref._launch import first_on_node
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import grid as grids
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, SharedError
+from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import write_text
 from rbd_ref.runs.grid import FILE, Grid
 from rbd_ref.runs.lock import FolderLock
-from rbd_ref.training.communicator import World, collectively, find_world
+from rbd_ref.training.command import Command, stop_on_signals
+from rbd_ref.training.communicator import World, collectively
 from rbd_ref.training.fit import EXPECTED
 from rbd_ref.training.grid import GridRuns, Runner, SweepStopped, check_jobs
 from rbd_ref.training.logbook import stderr
@@ -194,7 +191,7 @@ def sweep(plan: Plan, pool: Pool, stop: StopRequest, terminal: bool | None) -> i
 
 def run_all(plan: Plan, world: World) -> int:
     """The sweep on this process, some processes, or ranks."""
-    with train.stop_on_signals() as stop:
+    with stop_on_signals() as stop:
         terminal = world.lifecycle.terminal
         if world.communicator.size > 1:
             return lead_ranks(world, stop, lambda pool: sweep(plan, pool, stop, terminal))
@@ -202,56 +199,15 @@ def run_all(plan: Plan, world: World) -> int:
             return sweep(plan, pool, stop, terminal)
 
 
-def parsed(arguments: Sequence[str] | None, world: World) -> argparse.Namespace | int:
-    """The flags, or the exit status where they are wrong or have been answered; rank 0 does the talking."""
-    out = [sys.stdout, sys.stderr] if world.communicator.rank == 0 else [io.StringIO(), io.StringIO()]
-    with redirect_stdout(out[0]), redirect_stderr(out[1]):
-        try:
-            return parser().parse_args(arguments)
-        except SystemExit as end:
-            return int(end.code or 0)
-
-
-def command(arguments: Sequence[str] | None, world: World) -> int:
-    """What one rank does."""
-    flags = parsed(arguments, world)
-    if isinstance(flags, int):
-        return flags
-    try:
-        plan = collectively(world.communicator, lambda: make_plan(flags, world), *EXPECTED)
-    except SharedError as error:
-        if world.communicator.rank == 0:
-            stderr(f"rbd_ref.sweep: {error}")
-        return 2
-    return run_all(plan, world)
-
-
-def on_all_ranks(arguments: Sequence[str] | None) -> int:
-    """The command on the processes that were started together, which leave together."""
-    world = find_world()
-
-    def body() -> int:
-        status = command(arguments, world)
-        world.lifecycle.close(status)
-        return status
-
-    return world.lifecycle.abort_on_error(body)
+def work(flags: argparse.Namespace, world: World) -> int:
+    """The sweep, and its exit status."""
+    return run_all(collectively(world.communicator, lambda: make_plan(flags, world), *EXPECTED), world)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0, 2 after a sentence of what is wrong, or 128 + the number of the signal that ended it."""
-    try:
-        return on_all_ranks(arguments)
-    except RunError as error:
-        if first_on_node():
-            stderr(f"rbd_ref.sweep: {error}")
-        return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more is to be said
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        stderr("rbd_ref.sweep: interrupted; what was completed is kept, repeat the command to continue")
-        return 130
+    kept = "what was completed is kept, repeat the command to continue"
+    return Command("rbd_ref.sweep", parser().parse_args, work, kept).main(arguments)
 
 
 if __name__ == "__main__":

@@ -6,26 +6,24 @@ Tests: tests/test_train.py.
 from __future__ import annotations
 
 import argparse
-import io
-import os
+import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any
 
 import rbd_ref
-from rbd_ref._launch import first_on_node
+from rbd_ref.backend import is_path
 from rbd_ref.runs import config as configs
-from rbd_ref.runs import presets
+from rbd_ref.runs import latest, presets
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.files import RunError, SharedError
-from rbd_ref.runs.folder import refuse_paths
+from rbd_ref.runs.folder import Run, refuse_paths
 from rbd_ref.runs.memory import enough_memory
-from rbd_ref.training.communicator import RanksLost, World, collectively, find_world
-from rbd_ref.training.fit import EXPECTED, Job, run_job, run_to_resume
+from rbd_ref.training.command import Command, stop_on_signals
+from rbd_ref.training.communicator import RanksLost, World, collectively
+from rbd_ref.training.fit import EXPECTED, Job, run_job
 from rbd_ref.training.logbook import stderr
 from rbd_ref.training.resume import Interrupted
 from rbd_ref.training.trainer import StopRequest
@@ -87,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
             add_setting(groups[name], item)
     output = groups["output"]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
-    output.add_argument("--resume", action="store_true", help="continue the run in --out, to the same bits")
+    output.add_argument("--resume", action="store_true", help="continue the run in --out, or the newest that fits")
     output.add_argument("--quiet", action="store_true", help="no bar and no figures, only what goes wrong")
     start = result.add_argument_group("instead of many flags")
     start.add_argument("--preset", metavar="NAME", help="a cell of the paper's tables; `list` shows them all")
@@ -122,25 +120,6 @@ def new_folder(config: Config) -> Path:
     return Path("runs") / f"{stem}-{number}"
 
 
-@contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """A request that the signals which ask a program to end are written into; the second of them ends it at once."""
-    request = StopRequest()
-    kinds = (signal.SIGINT, signal.SIGTERM)
-
-    def receive(number: int, _: object) -> None:
-        if request.reason:
-            raise KeyboardInterrupt
-        request.reason = number
-
-    before = [signal.signal(kind, receive) for kind in kinds]
-    try:
-        yield request
-    finally:
-        for kind, handler in zip(kinds, before, strict=True):
-            signal.signal(kind, handler)
-
-
 def configured(flags: argparse.Namespace, ranks: int) -> Config:
     """The configuration that the flags name; of a run to resume, its own with what the flags change."""
     said = given(flags)
@@ -152,7 +131,8 @@ def configured(flags: argparse.Namespace, ranks: int) -> Config:
 
 def resumed_settings(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the run that is to be continued, with the flags over them; what a flag leaves no use for is left out."""
-    run = run_to_resume(flags.out or "")
+    flags.out = flags.out or str(latest.newest(spoken(flags)))
+    run = Run(Path(flags.out))
     before = asdict(run.config(**({"backend": said["backend"]} if "backend" in said else {})))
     values = configs.overlaid(before, said)
     idle = configs.idle(values)
@@ -191,12 +171,23 @@ def report_end(job: Job, world: World) -> int:
     try:
         result = run_job(job, world)
     except Interrupted as interrupted:
-        return stopped(interrupted.reason, str(interrupted), world)
+        sentence = f"{interrupted}: continue with {command_to_resume(job, world)}"
+        return stopped(interrupted.reason, sentence, world)
     if not result.stopped:
         return 0
     name = signal.Signals(result.stopped).name
-    sentence = f"stopped by {name} after step {result.step} of {result.steps}: continue with --resume"
-    return stopped(result.stopped, sentence, world)
+    sentence = f"stopped by {name} after step {result.step} of {result.steps}"
+    return stopped(result.stopped, f"{sentence}: continue with {command_to_resume(job, world)}", world)
+
+
+def command_to_resume(job: Job, world: World) -> str:
+    """What goes on with a run, as it is typed."""
+    ranks = world.communicator.size
+    folder = Path(job.out).absolute()
+    near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    flags = ["--resume", "--out", str(near)]
+    flags += ["--backend", job.config.backend] if is_path(job.config.backend) else []
+    return (f"mpirun -n {ranks} " if ranks > 1 else "") + shlex.join(["python", "-m", "rbd_ref.train", *flags])
 
 
 def stopped(number: int, sentence: str, world: World) -> int:
@@ -206,60 +197,24 @@ def stopped(number: int, sentence: str, world: World) -> int:
     return 128 + number
 
 
-def parsed(arguments: Sequence[str] | None, world: World) -> argparse.Namespace | int:
-    """The flags, or the exit status where they are wrong or have been answered; rank 0 does the talking."""
-    out = [sys.stdout, sys.stderr] if world.communicator.rank == 0 else [io.StringIO(), io.StringIO()]
-    with redirect_stdout(out[0]), redirect_stderr(out[1]):
-        try:
-            flags = parser().parse_args(arguments)
-            if flags.preset == "list":
-                print(presets.listing())
-                return 0
-        except SystemExit as end:
-            return int(end.code or 0)
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace | int:
+    """The flags, or 0 once the presets were listed."""
+    flags = parser().parse_args(arguments)
+    if flags.preset == "list":
+        print(presets.listing())
+        return 0
     return flags
 
 
-def command(arguments: Sequence[str] | None, world: World) -> int:
-    """What one rank does."""
-    flags = parsed(arguments, world)
-    if isinstance(flags, int):
-        return flags
-    try:
-        with enough_memory("the settings were read"):
-            return run_all(flags, world)
-    except SharedError as error:
-        if world.communicator.rank == 0:
-            stderr(f"rbd_ref.train: {error}")
-        return 2
-
-
-def on_all_ranks(arguments: Sequence[str] | None) -> int:
-    """The command on the processes that were started together, which leave together."""
-    world = find_world()
-
-    def body() -> int:
-        status = command(arguments, world)
-        world.lifecycle.close(status)
-        return status
-
-    return world.lifecycle.abort_on_error(body)
+def work(flags: argparse.Namespace, world: World) -> int:
+    """The run, and its exit status."""
+    with enough_memory("the settings were read"):
+        return run_all(flags, world)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 0, 2 after a sentence of what is wrong, or 128 + the number of the signal that ended it."""
-    try:
-        return on_all_ranks(arguments)
-    except RunError as error:
-        if first_on_node():
-            stderr(f"rbd_ref.train: {error}")
-        return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: nothing more is to be said
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        stderr("rbd_ref.train: interrupted; what was completed is kept, continue with --resume")
-        return 130
+    return Command("rbd_ref.train", parse, work, "what was completed is kept, continue with --resume").main(arguments)
 
 
 if __name__ == "__main__":

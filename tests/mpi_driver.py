@@ -26,6 +26,7 @@ from rbd_mpi.node import SharedArray
 from rbd_mpi.waiting import Waiting
 from rbd_ref import train
 from rbd_ref.training import fit
+from rbd_ref.training.command import Command
 from rbd_ref.training.communicator import find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.logbook import Logbook
@@ -119,8 +120,10 @@ def many(path: str) -> int:
     world, first = find_world(), tasks()
     jobs: list[list[str]] = json.loads(Path(path).read_text())
 
+    command = Command("rbd_ref.train", train.parse, train.work, "")
+
     def body() -> int:
-        status = next(filter(None, (train.command(flags, world) for flags in jobs)), 0)
+        status = next(filter(None, (command.on_one_rank(flags, world) for flags in jobs)), 0)
         world.lifecycle.close(status)
         return status
 

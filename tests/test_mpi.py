@@ -276,6 +276,11 @@ def test_a_rank_without_memory_is_one_sentence(tmp_path: Path) -> None:
 # Signals.
 
 
+def to_resume(run: Disturbed, ranks: int) -> str:
+    """The command that a run which is stopped names."""
+    return f"mpirun -n {ranks} python -m rbd_ref.train --resume --out {run.run}"
+
+
 @pytest.mark.parametrize(("number", "ranks", "later"), [(signal.SIGTERM, 3, 2), (signal.SIGINT, 2, 0)])
 def test_a_signal_to_the_launcher_stops_with_a_checkpoint(
     tmp_path: Path, alone: dict[str, str], number: signal.Signals, ranks: int, later: int
@@ -285,7 +290,8 @@ def test_a_signal_to_the_launcher_stops_with_a_checkpoint(
     run.at_fault().send(number)
     found = run.ended()
     assert found.status == 128 + number
-    said = re.fullmatch(rf"stopped by {number.name} after step ([67]) of {STEPS}: continue with --resume\n", found.err)
+    sentence = f"stopped by {number.name} after step ([67]) of {STEPS}: continue with {to_resume(run, ranks)}\n"
+    said = re.fullmatch(sentence, found.err)
     assert said, found.text
     assert [path.name for path in (run.run / "checkpoints").iterdir()] == [f"step-0000000{said[1]}.npz"]
     run.goes_on(later, alone["independent"])
@@ -296,7 +302,7 @@ def test_a_signal_while_ranks_are_set_up_stops_after_a_step(tmp_path: Path, alon
     run.at_fault().send(signal.SIGTERM)
     found = run.ended()
     assert found.status == 128 + signal.SIGTERM
-    assert found.err == f"stopped by SIGTERM after step 1 of {STEPS}: continue with --resume\n"
+    assert found.err == f"stopped by SIGTERM after step 1 of {STEPS}: continue with {to_resume(run, 2)}\n"
     run.goes_on(0, alone["independent"])
 
 
@@ -309,8 +315,8 @@ def test_a_signal_while_rank_0_replays_stops_all(tmp_path: Path, table: Table, a
     run = Disturbed(tmp_path, "signal 0 replay", "--resume", ranks=2)
     run.at_fault().send(signal.SIGTERM)
     found = run.ended()
-    sentence = f"stopped by SIGTERM while the journal was replayed, after step 1 of {STEPS}: continue with --resume\n"
-    assert found == (128 + signal.SIGTERM, "", sentence)
+    sentence = f"stopped by SIGTERM while the journal was replayed, after step 1 of {STEPS}: continue with "
+    assert found == (128 + signal.SIGTERM, "", f"{sentence}{to_resume(run, 2)}\n")
     assert contents(folder) == before
     run.goes_on(2, alone["independent"])
 

@@ -9,6 +9,7 @@ import pytest
 
 from rbd_ref import replay
 from rbd_ref._path import forget_current_folder, module_of_command
+from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
 from run_tools import TINY, one_line, refused, sha, status, trained
 from tools import run_python
@@ -118,6 +119,9 @@ def test_nothing_is_fetched_from_where_a_file_says(stranger: Path) -> None:
     config.write_text(text.replace('mirror = ""', 'mirror = "http://example.org"'))
     assert Run(stranger).config().mirror == ""
     assert Run(stranger).config(mirror="http://mine.example").mirror == "http://mine.example"
+    config.write_text(text.replace('mirror = ""', "mirror = 3"))
+    with pytest.raises(RunError, match="is not as it was written: setting mirror is 3, expected a text"):
+        Run(stranger).config()
 
 
 @pytest.mark.parametrize(

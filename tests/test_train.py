@@ -30,6 +30,7 @@ from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import START
 from rbd_ref.runs.layouts import CHAIN
 from rbd_ref.runs.lock import FolderLock
+from rbd_ref.training.command import stop_on_signals
 from run_tools import (
     TINY,
     contents,
@@ -436,7 +437,8 @@ def test_a_process_that_is_asked_to_stop(tmp_path: Path, kind: signal.Signals, c
         _, err = process.communicate(timeout=60)
     assert process.returncode == code
     step = len(list(runs.journal_of(run, run.config()).records()))
-    one_line(err, f"stopped by {kind.name} after step {step} of 24000: continue with --resume")
+    command = f"python -m rbd_ref.train --resume --out {run.folder}"
+    one_line(err, f"stopped by {kind.name} after step {step} of 24000: continue with {command}\n")
     assert [path.name for path in run.checkpoints] == [f"step-{step:08d}.npz"]
     assert run.result() is None
     assert replays(run)
@@ -457,8 +459,9 @@ def test_a_process_that_is_asked_to_stop_while_it_replays(whole: Run, tmp_path: 
     asked = job(0, (DRIVER, "one", "--resume", "--out", run.folder), tmp_path, **more)
     asked.until(mark.exists, "the replay")
     asked.send(kind)
-    sentence = f"stopped by {kind.name} while the journal was replayed, after step 1 of 6: continue with --resume\n"
-    assert asked.ended(SOON) == (128 + kind, "", sentence)
+    sentence = f"stopped by {kind.name} while the journal was replayed, after step 1 of 6: continue with "
+    command = "python -m rbd_ref.train --resume --out run\n"  # as it is named from where the command was given
+    assert asked.ended(SOON) == (128 + kind, "", sentence + command)
     assert contents(run.folder) == before
     assert sha(resumed(run)) == sha(whole)
 
@@ -471,7 +474,9 @@ def test_a_wish_to_stop_in_this_process(tmp_path: Path, capsys: pytest.CaptureFi
     timer.start()
     assert status([*QUICK, "--epochs", "100000", "--quiet", "--out", run.folder]) == 143
     timer.join()
-    one_line(capsys.readouterr().err, "stopped by SIGTERM after step ", " of 300000: continue with --resume")
+    one_line(
+        capsys.readouterr().err, "stopped by SIGTERM after step ", " of 300000: continue with python -m rbd_ref.train"
+    )
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert len(run.checkpoints) >= 1
     assert run.result() is None
@@ -482,7 +487,7 @@ def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str], m
     before = signal.getsignal(signal.SIGTERM)
 
     def asked_twice(*_: object) -> int:
-        with train.stop_on_signals() as request:
+        with stop_on_signals() as request:
             os.kill(os.getpid(), signal.SIGTERM)
             assert request.reason == signal.SIGTERM
             os.kill(os.getpid(), signal.SIGINT)
@@ -716,7 +721,6 @@ def test_a_name_that_is_too_long(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, ["--resume"], "--resume has no folder, expected --out DIR")
     refused(capsys, ["--resume", "--out", tmp_path], f"{tmp_path} is no run: it has no config.toml")
     refused(capsys, ["--resume", "--out", tmp_path / "no"], "is no run: it does not exist")
     assert list(tmp_path.iterdir()) == []
@@ -790,8 +794,8 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
 def test_lines_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status([*QUICK, "--out", tmp_path / "run"]) == 0
     out, err = capsys.readouterr()
-    run, printed = Run(tmp_path / "run"), out.splitlines()
-    assert err == ""
+    run, (first, *printed) = Run(tmp_path / "run"), out.splitlines()
+    assert (first, err) == (f"run folder  {run.folder}", "")
     for line, values in zip(printed, lines(run, "evaluation"), strict=False):
         accuracy = 100 * values["validation_accuracy"]
         assert line == f"epoch {values['epoch']:g}: loss {values['loss']:.4f}, validation {accuracy:.2f} %"

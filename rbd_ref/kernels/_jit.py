@@ -36,6 +36,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 prange = numba.prange
+njit: Any = numba.njit  # whose types do not know all of its options
 alloca_once: Any = cgutils.alloca_once
 populate_array: Any = arrayobj.populate_array
 config: Any = numba.config
@@ -125,13 +126,13 @@ def _compile(function: F, **options: Any) -> F:
     if config.DISABLE_JIT:
         return np.errstate(over="ignore", invalid="ignore")(function)
     with _cache_in(_FOLDER):
-        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-    return cast(F, compiled)
+        made: Any = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    return cast(F, made)
 
 
 def device(function: F) -> F:
     """A scalar piece that LLVM inlines into the kernels which call it."""
-    inlined: Any = numba.njit(forceinline=True, error_model="numpy")(function)
+    inlined: Any = njit(forceinline=True, error_model="numpy", no_cfunc_wrapper=True)(function)
     return cast(F, inlined)
 
 

@@ -13,15 +13,21 @@ from rbd_ref.spec.prng import PARITY, STREAMS
 
 BASES = STREAMS["bases"]
 
+# As numbers of a type and not as literals, of each of which Numba would compile functions of its own.
+R0, R1, R2, R3, R4, R5, R6, R7 = (np.uint32(r) for r in (13, 15, 26, 6, 17, 29, 16, 24))
+G0, G1, G2, G3, G4, G5 = (np.uint32(group) for group in range(6))
+
 
 @device
-def rotate(x: np.uint32, r: int) -> np.uint32:
+def rotate(x: np.uint32, r: np.uint32) -> np.uint32:
     """x rotated left by r bits."""
-    return np.uint32(np.uint32(x << np.uint32(r)) | np.uint32(x >> np.uint32(32 - r)))
+    return np.uint32(np.uint32(x << r) | np.uint32(x >> np.uint32(np.uint32(32) - r)))
 
 
 @device
-def four_rounds(x0: np.uint32, x1: np.uint32, r0: int, r1: int, r2: int, r3: int) -> tuple[np.uint32, np.uint32]:
+def four_rounds(
+    x0: np.uint32, x1: np.uint32, r0: np.uint32, r1: np.uint32, r2: np.uint32, r3: np.uint32
+) -> tuple[np.uint32, np.uint32]:
     """Four times: add, rotate, exclusive or."""
     x0 = np.uint32(x0 + x1)
     x1 = np.uint32(rotate(x1, r0) ^ x0)
@@ -35,26 +41,26 @@ def four_rounds(x0: np.uint32, x1: np.uint32, r0: int, r1: int, r2: int, r3: int
 
 
 @device
-def inject(x0: np.uint32, x1: np.uint32, ka: np.uint32, kb: np.uint32, group: int) -> tuple[np.uint32, np.uint32]:
+def inject(x0: np.uint32, x1: np.uint32, ka: np.uint32, kb: np.uint32, group: np.uint32) -> tuple[np.uint32, np.uint32]:
     """Add two key words and the number of the group."""
-    return np.uint32(x0 + ka), np.uint32(x1 + np.uint32(kb + np.uint32(group)))
+    return np.uint32(x0 + ka), np.uint32(x1 + np.uint32(kb + group))
 
 
 @device
 def threefry2x32(k0: np.uint32, k1: np.uint32, x0: np.uint32, x1: np.uint32) -> tuple[np.uint32, np.uint32]:
     """Threefry2x32-20 of one key and one counter."""
     k2 = np.uint32(k0 ^ k1 ^ PARITY)
-    x0, x1 = inject(x0, x1, k0, k1, 0)
-    x0, x1 = four_rounds(x0, x1, 13, 15, 26, 6)
-    x0, x1 = inject(x0, x1, k1, k2, 1)
-    x0, x1 = four_rounds(x0, x1, 17, 29, 16, 24)
-    x0, x1 = inject(x0, x1, k2, k0, 2)
-    x0, x1 = four_rounds(x0, x1, 13, 15, 26, 6)
-    x0, x1 = inject(x0, x1, k0, k1, 3)
-    x0, x1 = four_rounds(x0, x1, 17, 29, 16, 24)
-    x0, x1 = inject(x0, x1, k1, k2, 4)
-    x0, x1 = four_rounds(x0, x1, 13, 15, 26, 6)
-    return inject(x0, x1, k2, k0, 5)
+    x0, x1 = inject(x0, x1, k0, k1, G0)
+    x0, x1 = four_rounds(x0, x1, R0, R1, R2, R3)
+    x0, x1 = inject(x0, x1, k1, k2, G1)
+    x0, x1 = four_rounds(x0, x1, R4, R5, R6, R7)
+    x0, x1 = inject(x0, x1, k2, k0, G2)
+    x0, x1 = four_rounds(x0, x1, R0, R1, R2, R3)
+    x0, x1 = inject(x0, x1, k0, k1, G3)
+    x0, x1 = four_rounds(x0, x1, R4, R5, R6, R7)
+    x0, x1 = inject(x0, x1, k1, k2, G4)
+    x0, x1 = four_rounds(x0, x1, R0, R1, R2, R3)
+    return inject(x0, x1, k2, k0, G5)
 
 
 @kernel

@@ -99,13 +99,13 @@ class Run:
         """The configuration that the folder was made with, but for these changes."""
         settings = self.settings()
         refuse_paths(self.folder / "config.toml", settings, changes)
-        settings.pop("mirror", None)  # nor is anything fetched from where a file says
         try:
-            found = configs.make(settings)
+            configs.make(settings)
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.folder / 'config.toml'} is not as it was written: {error}") from error
+        settings.pop("mirror", None)  # nor is anything fetched from where a file says
         try:
-            return configs.make({**settings, **changes}) if changes else found
+            return configs.make({**settings, **changes})
         except (ValueError, TypeError) as error:
             raise RunError(str(error)) from error
 

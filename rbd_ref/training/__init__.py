@@ -13,5 +13,5 @@
     grid           many runs side by side, on the processes of pools.py; search.py finds a rate, table.py sums up
     recorded       a run that was written down: history, weights at any step, verification
 
-May import: backend, basis, data, methods, models, runs, spec.
+May import: backend, basis, data, kernels, methods, models, runs, spec.
 """

@@ -16,6 +16,7 @@ from typing import Any
 
 from rbd_ref._types import Float32Array
 from rbd_ref.data.errors import DataError
+from rbd_ref.kernels.compiling import Compiling, watch_compiling
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as folders
@@ -27,7 +28,7 @@ from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
-from rbd_ref.training.logbook import Console, Logbook, stderr
+from rbd_ref.training.logbook import Console, Logbook, compiling_sentence, stderr
 from rbd_ref.training.problem import Problem
 from rbd_ref.training.resume import Interrupted, resume
 from rbd_ref.training.trainer import Callback, Log, NullLog, Stopped, StopRequest, Trainer
@@ -49,6 +50,12 @@ class Job:
     verbose: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     needs: str = ""  # of memory, once that is known
+    compiling: Compiling = field(default_factory=Compiling)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether there are lines beside the results."""
+        return self.verbose and not self.quiet
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,7 @@ def run_job(job: Job, world: World) -> Result:
     """From the settings to the end of the run, or to where it was asked to stop."""
     values: dict[str, Any] = {}
     stopped = 0
-    with enough_memory("the run was trained", lambda: job.needs):
+    with enough_memory("the run was trained", lambda: job.needs), watch_compiling() as job.compiling:
         experiment, first, log = _set_up(job, world)
         try:
             trainer = Trainer(experiment, world, log, job.callbacks, job.stop)
@@ -157,6 +164,8 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], L
     """Experiment, first replica (in a list, to be taken from it) and log, on all ranks; what is wrong is said before
     anything is written."""
     communicator, node = world.communicator, world.node
+    if job.speaks and communicator.rank == 0:
+        job.compiling.tell = _say_compiling
     experiment = collectively(communicator, lambda: _prepare(job, world), *EXPECTED)
     c = experiment.config
     cooperate = c.reconstruct == "node"
@@ -168,9 +177,17 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], L
     started = _start(job, experiment, world)
     job.out = communicator.broadcast(job.out)
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
+    if started and not job.resume:
+        started[1].console.introduce(job.out)
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
     return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()
+
+
+def _say_compiling(watch: Compiling) -> None:
+    """At the first function that is compiled."""
+    if watch.count == 0 and watch.depth == 1:
+        stderr(compiling_sentence())
 
 
 def _start(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook] | None:
@@ -242,7 +259,7 @@ def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[Stat
     """On rank 0, the replica to start from and the log, of a new run or of one to resume."""
     console = Console(experiment, job.quiet, job.verbose, world.lifecycle.terminal)
     if not job.out:
-        return experiment.start(), Logbook(experiment, world, console, None)
+        return experiment.start(), Logbook(experiment, world, console, job.compiling, None)
     lock = FolderLock(Path(job.out))
     try:
         replica, log = _open_folder(job, experiment, world, console)
@@ -267,13 +284,13 @@ def _open_folder(job: Job, experiment: Experiment, world: World, console: Consol
         folders.cut_metrics(run, 0)
     else:
         folders.create(run.folder, experiment.config)
-    return first, Logbook(experiment, world, console, run)
+    return first, Logbook(experiment, world, console, job.compiling, run)
 
 
 def _warn(job: Job, text: str) -> None:
     """What a user should know: a line of the command, a warning from Python."""
     if job.verbose:
-        if not job.quiet:
+        if job.speaks:
             stderr(text)
     else:
         warnings.warn(text, stacklevel=2)
@@ -286,8 +303,8 @@ def _continue(
     resumed = resume(experiment, run, job.stop)
     for text in resumed.warnings:
         _warn(job, text)
-    if job.verbose and not job.quiet:
+    if job.speaks:
         stderr(f"{run.folder} continues after step {resumed.replica.t} of {experiment.steps}")
     folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))
     folders.cut_metrics(run, resumed.replica.t)
-    return resumed.replica, Logbook(experiment, world, console, run, resumed)
+    return resumed.replica, Logbook(experiment, world, console, job.compiling, run, resumed)

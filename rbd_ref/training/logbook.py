@@ -20,7 +20,8 @@ import numpy as np
 
 import rbd_ref
 from rbd_ref._progress import bar
-from rbd_ref._types import Float32Array
+from rbd_ref._types import Float32Array, Float64Array
+from rbd_ref.kernels.compiling import ABOUT, Compiling
 from rbd_ref.methods.base import Method, Replica, State, sum_rows
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.files import RunError, disk
@@ -45,6 +46,11 @@ DIGITS = "the last 297 images, of other writers: 89 to 91 % is normal with the d
 def stderr(text: str) -> None:
     """A sentence beside the results."""
     print(text, file=sys.stderr, flush=True)
+
+
+def compiling_sentence() -> str:
+    """What the first run says that finds no compiled kernels."""
+    return f"compiling kernels (once, about {ABOUT} s; `rbd warmup` does it beforehand)"
 
 
 def cosine(x: Float32Array, y: Float32Array) -> float:
@@ -143,6 +149,19 @@ class Console:
         self.name = f"{c.data} {c.net} {c.method}" if not c.problem else f"{c.problem.split(',')[0]} {c.method}"
         self.shown = False if quiet else terminal
 
+    def introduce(self, folder: str) -> None:
+        """Where the run is written to, before anything else."""
+        if self.verbose and folder:
+            self.bar.write(f"{'run folder':<12}{folder}", file=sys.stdout)
+            sys.stdout.flush()
+
+    def compiling(self, watch: Compiling) -> None:
+        """Once a sentence, then on the bar how far it is."""
+        if watch.count == 0 and watch.depth == 1:
+            self.say(compiling_sentence() if self.verbose else "")
+        if not self.bar.disable:
+            self.bar.set_postfix_str(f"compiling kernels: {watch.count} in {watch.seconds:.0f} s")
+
     def start(self, done: int) -> None:
         """The bar, from the steps that are done."""
         self.bar = bar(self.name, self.experiment.steps, self.shown, done, bar_format=BAR)
@@ -182,7 +201,13 @@ class Logbook:
     """Rank 0's log: hands what happens to history, folder and console."""
 
     def __init__(
-        self, experiment: Experiment, world: World, console: Console, run: Run | None, resumed: Resumed | None = None
+        self,
+        experiment: Experiment,
+        world: World,
+        console: Console,
+        compiling: Compiling,
+        run: Run | None,
+        resumed: Resumed | None = None,
     ) -> None:
         self.experiment = experiment
         self.config = experiment.config
@@ -196,11 +221,14 @@ class Logbook:
             self._read(run)
         self.writer = RunWriter(experiment, run, resumed) if run is not None else None
         self.console.latest.extend(self.history.losses)
-        self.began = time.perf_counter()
+        self.compiling = compiling
+        self.began = time.perf_counter() - compiling.seconds
         self.unwritten = 0  # steps since the last line of metrics
         self.advised = not console.verbose  # whether all was said of what the basis costs
         self.spent = np.zeros(len(StepTimes._fields))
+        self.compiled = compiling.seconds  # before the step that is timed
         self.console.start(resumed.replica.t if resumed else 0)
+        compiling.tell = self.console.compiling
 
     def _read(self, run: Run) -> None:
         """What the folder holds of the steps before a resumption."""
@@ -209,8 +237,8 @@ class Logbook:
 
     @property
     def seconds(self) -> float:
-        """Since the start, the time before a resumption included."""
-        return self.seconds_before + time.perf_counter() - self.began
+        """Since the start, the time before a resumption included, that of compiling not."""
+        return self.seconds_before + time.perf_counter() - self.began - self.compiling.seconds
 
     @property
     def speed(self) -> float:
@@ -234,13 +262,19 @@ class Logbook:
         """Every few steps a line of metrics; the bar moves at all of them."""
         self.history.losses.append(record.loss)
         self.unwritten += 1
-        self.spent = self.spent + np.array(record.times)
+        self.spent = self.spent + self._times(record)
         self.console.step(record, self.speed)
         if record.t % self.config.log_every == 0:
             self._step_line(record)
             self.unwritten = 0
             self.spent = np.zeros_like(self.spent)
             self._advise(record.before)
+
+    def _times(self, record: StepRecord) -> Float64Array:
+        """What a step took, without what was compiled meanwhile, most of it for the workers' proposals."""
+        compiled, self.compiled = self.compiling.seconds - self.compiled, self.compiling.seconds
+        times: Float64Array = np.array(record.times) - [compiled, 0, 0]
+        return times.clip(min=0)
 
     def _advise(self, replica: Replica[State]) -> None:
         """Once, after the first steps: whether another family would cost less."""

@@ -27,8 +27,7 @@ class Interrupted(SharedError):
         super().__init__(reason, done, steps)  # what a copy on another rank is made from
         self.reason = reason
         self.text = (
-            f"stopped by {signal.Signals(reason).name} while the journal was replayed, after step {done} of {steps}: "
-            "continue with --resume"
+            f"stopped by {signal.Signals(reason).name} while the journal was replayed, after step {done} of {steps}"
         )
 
     def __str__(self) -> str:
