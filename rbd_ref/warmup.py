@@ -17,9 +17,9 @@ from multiprocessing import get_context
 
 import numpy as np
 
-import rbd_ref
 from rbd_ref._machine import cores
 from rbd_ref._progress import bar
+from rbd_ref.basis import Basis
 from rbd_ref.data.augmentation import augmented
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.kernels import _jit
@@ -35,7 +35,7 @@ BATCH = 32
 
 def directions(family: str, D: int) -> None:
     """All operations on a basis of one compartment of D elements."""
-    basis = rbd_ref.Basis(D=D, d=2, family=family)
+    basis = Basis(D=D, d=2, family=family)
     g = np.ones(D, dtype=np.float32)
     basis.descend(g, 0)
     basis.reconstruct(basis.project(g, 0), 0)

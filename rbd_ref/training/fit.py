@@ -178,7 +178,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], L
     job.out = communicator.broadcast(job.out)
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     if started and not job.resume:
-        started[1].console.introduce(job.out)
+        started[1].introduce()
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
     return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()

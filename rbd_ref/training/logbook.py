@@ -149,10 +149,10 @@ class Console:
         self.name = f"{c.data} {c.net} {c.method}" if not c.problem else f"{c.problem.split(',')[0]} {c.method}"
         self.shown = False if quiet else terminal
 
-    def introduce(self, folder: str) -> None:
+    def introduce(self, run: Run) -> None:
         """Where the run is written to, before anything else."""
-        if self.verbose and folder:
-            self.bar.write(f"{'run folder':<12}{folder}", file=sys.stdout)
+        if self.verbose:
+            self.bar.write(f"{'run folder':<12}{run.folder}", file=sys.stdout)
             sys.stdout.flush()
 
     def compiling(self, watch: Compiling) -> None:
@@ -229,6 +229,11 @@ class Logbook:
         self.compiled = compiling.seconds  # before the step that is timed
         self.console.start(resumed.replica.t if resumed else 0)
         compiling.tell = self.console.compiling
+
+    def introduce(self) -> None:
+        """What is said of a new run."""
+        if self.run is not None:
+            self.console.introduce(self.run)
 
     def _read(self, run: Run) -> None:
         """What the folder holds of the steps before a resumption."""
