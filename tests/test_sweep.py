@@ -297,9 +297,10 @@ def test_held_out_images_are_a_quarter_of_those_to_train_on() -> None:
 
 def test_a_setting_that_means_nothing_to_some_runs_is_left_out_of_them() -> None:
     """sgd beside rbd, on the same flags; one that means nothing to any run is refused."""
-    points = grids.make({"method": "rbd,sgd", "dims": "10,20", "family": "srht", "seed": "0..1"}).points()
+    grid = {"method": "rbd,sgd", "dims": "10,20", "family": "srht", "redraw": "1,2", "seed": "0..1"}
+    points = grids.make(grid).points()
     assert [point.name for point in points] == [
-        *(f"method=rbd,dims={d},seed={seed}" for d in (10, 20) for seed in (0, 1)),
+        *(f"method=rbd,dims={d},redraw={n},seed={seed}" for d in (10, 20) for n in (1, 2) for seed in (0, 1)),
         *(f"method=sgd,seed={seed}" for seed in (0, 1)),
     ]
     assert {(point.config.dims, point.config.family) for point in points[-2:]} == {(None, "normal")}
@@ -307,6 +308,19 @@ def test_a_setting_that_means_nothing_to_some_runs_is_left_out_of_them() -> None
         grids.make({"method": "rbd,sgd", "sigma": "2,3"})
     with pytest.raises(ValueError, match="dims is '10' and would have no effect"):
         grids.make({"method": "sgd", "dims": "10", "seed": "0..1"})
+
+
+def test_sgd_beside_rbd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In the table, its row has no d."""
+    swept(tmp_path, *TINY, "--steps", 2, "--method", "rbd,sgd", "--dims", "3,4", "--seed", "0..1")
+    out = capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert sorted((row["method"], row["dims"], row["n"]) for row in rows) == [
+        ("rbd", "3", "2"),
+        ("rbd", "4", "2"),
+        ("sgd", "", "2"),
+    ]
+    assert "None" not in out
 
 
 def test_a_search_and_then_the_grid_with_its_rates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -365,9 +365,14 @@ def idle(values: Mapping[str, Any]) -> dict[str, str]:
     >>> idle({"method": "rbd", "sigma": 2.0, "redraw": 5})
     {'sigma': 'method nes or nes-shared-batch and not rbd'}
     """
+    unused, found = without_effect(values), _given(values)[1]
+    return {name: why for name, why in unused.items() if found[name] != FIELDS[name].default}
+
+
+def without_effect(values: Mapping[str, Any]) -> dict[str, str]:
+    """`idle`, and those settings with it that are as they would be by default."""
     given, found = _given(values)
-    said = (name for name in given if found[name] != FIELDS[name].default)
-    return {name: why for name in said if (why := meaning.idle(FIELDS[name], found))}
+    return {name: why for name in given if (why := meaning.idle(FIELDS[name], found))}
 
 
 def refuse_idle(values: Mapping[str, Any], names: Iterable[str]) -> None:

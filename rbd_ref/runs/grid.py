@@ -187,8 +187,8 @@ class Grid:
 
     def _effective(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings of a point without those that mean nothing to its method, as --dims to sgd."""
-        idle = configs.idle({**self.base, **settings})
-        return {name: value for name, value in settings.items() if name not in idle}
+        unused = configs.without_effect({**self.base, **settings})
+        return {name: value for name, value in settings.items() if name not in unused}
 
     @property
     def seeds(self) -> list[int]:

@@ -67,7 +67,7 @@ class Table(NamedTuple):
         """A value, with its error if the next column holds it."""
         value = row[k]
         if k + 1 == len(row) or self.columns[k + 1] != self.columns[k] + ERROR:
-            return shown(value)
+            return "" if value is None else shown(value)
         error = row[k + 1]
         return "" if value is None else f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
@@ -135,7 +135,7 @@ def summarise(entries: Sequence[Entry]) -> Table:
 def _row(group: Sequence[Entry], settings: Sequence[str], names: Sequence[str]) -> list[Any]:
     """Of runs that differ in their seed alone."""
     ended = [entry for entry in group if not entry.error]
-    row = [*(group[0].settings[name] for name in settings), len(ended), len(group) - len(ended)]
+    row = [*(group[0].settings.get(name) for name in settings), len(ended), len(group) - len(ended)]
     for name in names:
         row += _mean([entry.figures[name] for entry in ended if name in entry.figures])
     return row
