@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from autograd import value_and_grad
 
 from rbd_ref._check import integer, member, vector
 from rbd_ref._types import F32, TWO_32, Float32Array, Indices
 from rbd_ref.models.architectures import ARCHITECTURES, NAMES, Layer, Layers, Mlp, Network, Shape, is_batch_norm
-from rbd_ref.models.layers import Array, AutogradLayers, cross_entropy, moments, normalise, split
+from rbd_ref.models.layers import AutogradLayers, moments, normalise, split
+from rbd_ref.models.plan import PLANS
+from rbd_ref.models.product import Array
 from rbd_ref.spec.families import Family, direction_entries
 from rbd_ref.spec.prng import fold_in, stream_key
 
@@ -212,11 +213,11 @@ def loss(network: Network, theta: Any, x: Any, y: Any) -> float:
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
-    return float(cross_entropy(apply(network, point, images), labels))
+    return PLANS.find(network, len(images)).forward(point, images, labels)
 
 
 def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[float, Float32Array]:
-    """`loss` and its gradient with respect to theta, by autograd.
+    """`loss` and its gradient with respect to theta, with the bits that autograd gives (plan.py).
 
     Args:
         network, theta, x, y: as `loss` takes them.
@@ -232,8 +233,8 @@ def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[flo
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
-    value, gradient = value_and_grad(lambda t: cross_entropy(apply(network, t, images), labels))(point)
-    return float(value), gradient
+    plan = PLANS.find(network, len(images))
+    return plan.forward(point, images, labels), plan.backward()
 
 
 def gradient_of(backend: object) -> Gradient:
