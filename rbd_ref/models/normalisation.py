@@ -40,19 +40,14 @@ def scale_and_shift(x: Array, mean: Array, r: Array, scale: Array, shift: Array,
 
 
 @parallel_kernel
-def slopes_by_image(x: Array, mean: Array, r: Array, y: Array, floor: Any, g: Array, out: Array) -> None:
-    """With z = (x - mean) r: out_n0c = sum over p of g, out_n1c = sum over p of g z, in order and in binary64.
-
-    g is +0 first where y is not above `floor`."""
-    zero = g.dtype.type(0)
+def slopes_by_image(x: Array, mean: Array, r: Array, g: Array, out: Array) -> None:
+    """With z = (x - mean) r: out_n0c = sum over p of g, out_n1c = sum over p of g z, in order and in binary64."""
     for n in prange(x.shape[0]):
         out[n] = 0.0
         for p in range(x.shape[1]):
             for c in range(x.shape[2]):
-                slope = zero if y[n, p, c] <= floor else g[n, p, c]
-                g[n, p, c] = slope
-                out[n, 0, c] += slope
-                out[n, 1, c] += slope * ((x[n, p, c] - mean[c]) * r[c])
+                out[n, 0, c] += g[n, p, c]
+                out[n, 1, c] += g[n, p, c] * ((x[n, p, c] - mean[c]) * r[c])
 
 
 @parallel_kernel
@@ -122,8 +117,7 @@ class BatchNorm(Operation):
         dx, dscale, dshift = into
         each, both = self._slopes
         rows = by_image(self.x)
-        floor = self.dtype.type(self.floor)
-        slopes_by_image(rows, self.mean, self.r, by_image(self.out), floor, by_image(g), each)
+        slopes_by_image(rows, self.mean, self.r, by_image(self.gate(g)), each)
         sum_rows(each.reshape(len(each), -1), both.reshape(-1))
         for target, total in ((dshift, both[0]), (dscale, both[1])):
             if target is not None:

@@ -26,14 +26,40 @@ from rbd_ref.models.architectures import Shape, margins
 from rbd_ref.models.elementary import exp, log
 from rbd_ref.models.product import Array, Product, transposed
 
+CHUNK = 2**14  # numbers that one thread takes at a time
 Into = Sequence[Array | None]  # an array for each argument's gradient, None where nobody asks for it
+
+
+@kernel
+def close_part(y: Array, g: Array) -> None:
+    """g_i = +0 where y_i <= 0."""
+    zero = y.dtype.type(0)
+    for i in range(g.size):
+        value = g[i]
+        g[i] = zero if y[i] <= zero else value
+
+
+@parallel_kernel
+def close_in_parallel(y: Array, g: Array) -> None:
+    """g_i = +0 where y_i <= 0, divided among threads."""
+    for t in prange((g.size + CHUNK - 1) // CHUNK):
+        close_part(y[t * CHUNK : t * CHUNK + CHUNK], g[t * CHUNK : t * CHUNK + CHUNK])
+
+
+def close(y: Array, g: Array) -> None:
+    """g = +0 where y <= 0."""
+    flat = y.reshape(-1), g.reshape(-1)
+    if g.size > CHUNK:
+        close_in_parallel(*flat)
+    else:
+        close_part(*flat)
 
 
 class Operation:
     """What operations have in common: the shape and type of the result, and whether relu follows.
 
-    relu after an operation costs no pass of its own: results are at least `floor`, which is 0 or -infinity, and
-    `open_gates` takes the gradient to 0 where they are 0.
+    relu after an operation costs no pass of its own: results are at least `floor`, which is 0 or -infinity, and `gate`
+    takes the gradient to 0 where they are 0.
     """
 
     def __init__(self, dtype: Any, shape: Shape) -> None:
@@ -46,16 +72,10 @@ class Operation:
         """Where results go."""
         return np.empty(self.shape, dtype=self.dtype)
 
-    @cached_property
-    def _closed(self) -> Array:
-        """Room for one bool for each number."""
-        return np.empty(self.shape, dtype=np.bool_)
-
     def gate(self, g: Array) -> Array:
         """g, with +0 where relu follows and its result is 0."""
         if self.floor == 0:
-            np.less_equal(self.out, 0, out=self._closed)
-            np.copyto(g, 0, where=self._closed)
+            close(self.out, g)
         return g
 
     def forward(self, *arguments: Array) -> Array:

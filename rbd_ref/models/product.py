@@ -23,6 +23,7 @@ from rbd_ref.kernels._jit import kernel, parallel_kernel, prange, widest
 
 Array = Any  # a float array, or autograd's box around one
 
+BLOCK = 24  # rows that are taken together, so that their results are near one another
 GRAIN = 2**17  # products that are worth a second thread
 
 
@@ -34,19 +35,20 @@ def multiply(
     """Of the images first .. last - 1 and the rows low .. high - 1, see `Product`."""
     widest()
     lanes = BYTES // a.itemsize
-    whole = b.shape[2] - b.shape[2] % lanes
+    left = b.shape[2] % lanes
+    whole = b.shape[2] - left
     for n in range(first, last):
         for t in range(b.shape[0]):
             shift = n * images[0] + taps[0, t]
             to = n * images[1] + taps[1, t]
             more = keep or t > 0
-            for j in range(0, whole, lanes):
-                for i in range(low, high, ROWS):
-                    tile(a, rows, i, high - 1, shift, terms, b[t], j, start, c, places, to, more, floor, lanes)
-            if whole < b.shape[2]:
-                left = b.shape[2] - whole
-                for i in range(low, high, ROWS):
-                    edge_tile(a, rows, i, high - 1, shift, terms, b[t], whole, start, c, places, to, more, floor, left)
+            for block in range(low, high, BLOCK):
+                end = min(block + BLOCK, high)
+                for j in range(0, whole, lanes):
+                    for i in range(block, end, ROWS):
+                        tile(a, rows, i, end - 1, shift, terms, b[t], j, start, c, places, to, more, floor, lanes)
+                for i in range(block, end if left else block, ROWS):
+                    edge_tile(a, rows, i, end - 1, shift, terms, b[t], whole, start, c, places, to, more, floor, left)
 
 
 @parallel_kernel
