@@ -42,13 +42,14 @@ def multiply(
             shift = n * images[0] + taps[0, t]
             to = n * images[1] + taps[1, t]
             more = keep or t > 0
+            least = floor if t == b.shape[0] - 1 else b.dtype.type(-np.inf)
             for block in range(low, high, BLOCK):
                 end = min(block + BLOCK, high)
                 for j in range(0, whole, lanes):
                     for i in range(block, end, ROWS):
-                        tile(a, rows, i, end - 1, shift, terms, b[t], j, start, c, places, to, more, floor, lanes)
+                        tile(a, rows, i, end - 1, shift, terms, b[t], j, start, c, places, to, more, least, lanes)
                 for i in range(block, end if left else block, ROWS):
-                    edge_tile(a, rows, i, end - 1, shift, terms, b[t], whole, start, c, places, to, more, floor, left)
+                    edge_tile(a, rows, i, end - 1, shift, terms, b[t], whole, start, c, places, to, more, least, left)
 
 
 @parallel_kernel
