@@ -121,7 +121,7 @@ def test_a_large_product_is_its_definition_with_any_number_of_threads(shape: tup
 @pytest.mark.parametrize("parts", [2, 3, 5])
 @pytest.mark.parametrize("count", [1, 7])
 def test_parts_do_not_change_a_bit(count: int, parts: int) -> None:
-    """Of rows or of images, with several taps, into what is there, and not below a floor."""
+    """Of rows or of images, with several taps, and not below a floor."""
     m, k, n, taps = 2 * ROWS + 3, 3, 5, 2
     a = pseudo_random(1, count * (m + taps) * k)
     b = pseudo_random(2, taps * k * n).reshape(taps, k, n)
@@ -129,15 +129,17 @@ def test_parts_do_not_change_a_bit(count: int, parts: int) -> None:
         np.arange(m) * k, np.arange(k), np.arange(m) * n, taps=([0, k], [0, 0]), count=count,
         images=((m + taps) * k, m * n),
     )  # fmt: skip
-    expected = pseudo_random(3, count * m * n)
-    found = expected.copy()
-    index(a, b, expected, floor=-0.25)
+    expected = np.empty(count * m * n, dtype=F32)
+    found = np.empty_like(expected)
+    start = pseudo_random(3, n)
+    index(a, b, expected, start, floor=-0.25)
     products.multiply_in_parallel(
-        a, *index.indices[:2], b, b[0, 0], found, *index.indices[2:], True, F32(-0.25), count, parts
+        a, *index.indices[:2], b, start, found, *index.indices[2:], False, F32(-0.25), count, parts
     )
     np.testing.assert_array_equal(words(found), words(expected))
     images = a.reshape(count, m + taps, k)
-    for i, total in enumerate(pseudo_random(3, count * m * n).reshape(count, m, n)):
+    for i in range(count):
+        total = np.broadcast_to(start, (m, n))
         for t in range(taps):
             for term in range(k):
                 total = fused(images[i, t : t + m, term, None], b[t, term], total)

@@ -31,28 +31,27 @@ Into = Sequence[Array | None]  # an array for each argument's gradient, None whe
 
 
 @kernel
-def close_part(y: Array, g: Array) -> None:
-    """g_i = +0 where y_i <= 0."""
+def close_part(y: Array, g: Array, out: Array) -> None:
+    """out_i = +0 where y_i <= 0, else g_i."""
     zero = y.dtype.type(0)
     for i in range(g.size):
         value = g[i]
-        g[i] = zero if y[i] <= zero else value
+        out[i] = zero if y[i] <= zero else value
 
 
 @parallel_kernel
-def close_in_parallel(y: Array, g: Array) -> None:
-    """g_i = +0 where y_i <= 0, divided among threads."""
+def close_in_parallel(y: Array, g: Array, out: Array) -> None:
+    """`close_part`, divided among threads."""
     for t in prange((g.size + CHUNK - 1) // CHUNK):
-        close_part(y[t * CHUNK : t * CHUNK + CHUNK], g[t * CHUNK : t * CHUNK + CHUNK])
+        first = t * CHUNK
+        last = min(first + CHUNK, g.size)
+        close_part(y[first:last], g[first:last], out[first:last])
 
 
-def close(y: Array, g: Array) -> None:
-    """g = +0 where y <= 0."""
-    flat = y.reshape(-1), g.reshape(-1)
-    if g.size > CHUNK:
-        close_in_parallel(*flat)
-    else:
-        close_part(*flat)
+def close(y: Array, g: Array, out: Array) -> None:
+    """out = +0 where y <= 0, else g; out may be g."""
+    run = close_in_parallel if g.size > CHUNK else close_part
+    run(y.reshape(-1), g.reshape(-1), out.reshape(-1))
 
 
 class Operation:
@@ -75,7 +74,7 @@ class Operation:
     def gate(self, g: Array) -> Array:
         """g, with +0 where relu follows and its result is 0."""
         if self.floor == 0:
-            close(self.out, g)
+            close(self.out, g, g)
         return g
 
     def forward(self, *arguments: Array) -> Array:
@@ -169,6 +168,29 @@ class Dense(Operation):
 # Convolutions
 
 
+@parallel_kernel
+def enter(x: Array, wide: Array, top: int, left: int) -> None:
+    """Images (n, height, width * channels) go inside larger ones."""
+    for n in prange(x.shape[0]):
+        for y in range(x.shape[1]):
+            for i in range(x.shape[2]):
+                wide[n, top + y, left + i] = x[n, y, i]
+
+
+@parallel_kernel
+def leave(wide: Array, x: Array, top: int, left: int) -> None:
+    """And out of them."""
+    for n in prange(x.shape[0]):
+        for y in range(x.shape[1]):
+            for i in range(x.shape[2]):
+                x[n, y, i] = wide[n, top + y, left + i]
+
+
+def by_row(x: Array) -> Array:
+    """(n, height, width, channels) as (n, height, width * channels)."""
+    return x.reshape(*x.shape[:2], -1)
+
+
 class Window:
     """Where the patches of a convolution lie in its images, with the zeros around them."""
 
@@ -183,10 +205,6 @@ class Window:
         self.pixels = _grid(self.rows, self.columns, line) * (stride * self.channels)
         self.taps = _grid(k, k, line) * self.channels
         self.places = (self.taps[:, np.newaxis] + np.arange(self.channels)).ravel()
-
-    def inner(self, x: Array) -> Array:
-        """Images without the zeros around them."""
-        return x[:, self.top : self.top + self.height, self.left : self.left + self.width]
 
 
 def _grid(rows: int, columns: int, line: int) -> Array:
@@ -252,7 +270,7 @@ class Conv2d(Operation):
     def forward(self, x: Array, w: Array, b: Array | None = None) -> Array:
         """b + the patches of x times w."""
         if self.padded:
-            np.copyto(self.window.inner(self._wide), x)
+            enter(by_row(x), by_row(self._wide), self.window.top, self.window.left * self.window.channels)
             x = self._wide
         self.x = x
         self.w = w
@@ -276,10 +294,9 @@ class Conv2d(Operation):
     def _to_images(self, g: Array, dx: Array) -> None:
         wide = self._slopes if self.padded else dx
         np.copyto(self._turned, self.w.reshape(-1, *self.w.shape[2:]).transpose(0, 2, 1))
-        wide.fill(0)
         self.to_images(g, self._turned, wide.reshape(-1))
         if self.padded:
-            np.copyto(dx, self.window.inner(wide))
+            leave(by_row(wide), by_row(dx), self.window.top, self.window.left * self.window.channels)
 
 
 # Pooling
@@ -385,13 +402,22 @@ class Relu(Operation):
 
     def forward(self, x: Array) -> Array:
         """+0 where x <= 0."""
-        np.copyto(self.out, x)
-        return self.gate(self.out)
+        close(x, x, self.out)
+        return self.out
 
     def backward(self, g: Array, into: Into) -> None:
         """+0 where the result is 0."""
         if into[0] is not None:
-            np.copyto(into[0], self.gate(g))
+            close(self.out, g, into[0])
+
+
+@parallel_kernel
+def add_up(x: Array, y: Array, floor: Any, out: Array) -> None:
+    """x + y, or `floor` where that is not above it."""
+    for n in prange(x.shape[0]):
+        for i in range(x.shape[1]):
+            total = x[n, i] + y[n, i]
+            out[n, i] = floor if total <= floor else total
 
 
 class Add(Operation):
@@ -402,13 +428,16 @@ class Add(Operation):
 
     def forward(self, x: Array, y: Array) -> Array:
         """The sum."""
-        return self.gate(np.add(x, y, out=self.out))
+        rows = [array.reshape(len(array), -1) for array in (x, y, self.out)]
+        add_up(rows[0], rows[1], self.dtype.type(self.floor), rows[2])
+        return self.out
 
     def backward(self, g: Array, into: Into) -> None:
         """To both."""
-        self.gate(g)
         for target in into:
-            if target is not None:
+            if target is not None and self.floor == 0:
+                close(self.out, g, target)
+            elif target is not None:
                 np.copyto(target, g)
 
 

@@ -32,12 +32,14 @@ def multiply(
     a: Array, rows: Array, terms: Array, b: Array, start: Array, c: Array, places: Array, taps: Array, images: Array,
     keep: bool, floor: Any, first: int, last: int, low: int, high: int,
 ) -> None:  # fmt: skip
-    """Of the images first .. last - 1 and the rows low .. high - 1, see `Product`."""
+    """Of the images first .. last - 1 and the rows low .. high - 1, see `Product`; from `start`, or from +0."""
     widest()
     lanes = BYTES // a.itemsize
     left = b.shape[2] % lanes
     whole = b.shape[2] - left
     for n in range(first, last):
+        if keep:
+            c[n * images[1] : (n + 1) * images[1]] = 0
         for t in range(b.shape[0]):
             shift = n * images[0] + taps[0, t]
             to = n * images[1] + taps[1, t]
@@ -77,7 +79,8 @@ class Product:
 
         c[n images_1 + taps_1t + places_m + j] takes a[n images_0 + taps_0t + rows_m + terms_k] b_tkj for k = 0, 1, ...
 
-    taps one after the other; images may be taken in any order, and so may rows.
+    taps one after the other; images may be taken in any order, and so may rows. The first tap starts from a row that is
+    the same for all, or else all of c starts from +0, so that rows of several taps may be the same place.
     """
 
     def __init__(
@@ -91,11 +94,12 @@ class Product:
         self.most = count if count > 1 else -(-len(rows) // ROWS)
 
     def __call__(self, a: Array, b: Array, c: Array, start: Array | None = None, *, floor: float = -np.inf) -> None:
-        """c from `start`, a row for all, or from itself; at the end nothing of it is below `floor`."""
+        """c from `start`, a row for all, or from +0; at the end nothing of it is below `floor`."""
         rows, terms, places, taps, images = self.indices
         keep = start is None
         arrays = (a.reshape(-1), rows, terms, b, b[0, 0] if start is None else start, c, places, taps, images)
-        parts = min(numba.get_num_threads(), self.most, self.work * b.shape[2] // GRAIN)
+        most = self.count if keep else self.most
+        parts = min(numba.get_num_threads(), most, self.work * b.shape[2] // GRAIN)
         least = c.dtype.type(floor)
         if parts > 1:
             multiply_in_parallel(*arrays, keep, least, self.count, parts)
