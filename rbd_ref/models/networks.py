@@ -23,6 +23,7 @@ from rbd_ref._check import integer, member, vector
 from rbd_ref._types import F32, TWO_32, Float32Array, Indices
 from rbd_ref.models.architectures import ARCHITECTURES, NAMES, Layer, Layers, Mlp, Network, Shape, is_batch_norm
 from rbd_ref.models.layers import AutogradLayers, moments, normalise, split
+from rbd_ref.models.operations import softmax
 from rbd_ref.models.plan import PLANS
 from rbd_ref.models.product import Array
 from rbd_ref.spec.families import Family, direction_entries
@@ -39,6 +40,7 @@ __all__ = [
     "loss",
     "loss_and_gradient",
     "make",
+    "mean_cross_entropy",
     "predictions",
     "statistics",
     "unflatten",
@@ -235,6 +237,12 @@ def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[flo
     point = vector("theta", theta, network.D)
     plan = PLANS.find(network, len(images))
     return plan.forward(point, images, labels), plan.backward()
+
+
+def mean_cross_entropy(logits: Float32Array, y: Any) -> float:
+    """`loss` of logits (n, classes) that are known, in float64: each log(sum of exp(logit - m)) - (logit_y - m), with m
+    the largest of the row."""
+    return float(softmax(logits, np.asarray(y, dtype=np.int64), np.empty(logits.shape)))
 
 
 def gradient_of(backend: object) -> Gradient:

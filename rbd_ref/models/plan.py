@@ -154,18 +154,24 @@ def _parents(node: Node) -> list[Node]:
 
 
 class Kept:
-    """An array of D floats that is handed out again once nobody else holds it or a part of it."""
+    """Two arrays of D floats, each of which is handed out again once nobody else holds it or a part of it.
+
+    Two, as the last result is usually held until the next is there."""
 
     def __init__(self, D: int) -> None:
         self.D = D
-        self.array = np.empty(D, dtype=F32)
-        self.alone = sys.getrefcount(self.array)
+        self.arrays = [np.empty(D, dtype=F32) for _ in range(2)]
+        self.alone = self._holders(0)
+
+    def _holders(self, i: int) -> int:
+        return sys.getrefcount(self.arrays[i])
 
     def take(self) -> Float32Array:
-        """The array, or a new one."""
-        if sys.getrefcount(self.array) > self.alone:
-            self.array = np.empty(self.D, dtype=F32)
-        return self.array
+        """An array that nobody holds, a new one if need be, which takes the place of the one held longest."""
+        free = [i for i in range(len(self.arrays)) if self._holders(i) == self.alone]
+        chosen = self.arrays.pop(free[0]) if free else np.empty(self.D, dtype=F32)
+        self.arrays = [*self.arrays, chosen][-2:]
+        return chosen
 
 
 class Step(NamedTuple):
