@@ -75,7 +75,8 @@ HERE = {
 FOREIGN = {"haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"} | threads(2)}
 BY_HAND = {
     "generic with fma": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+fma"} | threads(2),
-    "skylake with AVX-512": {"NUMBA_CPU_NAME": "skylake-avx512", "NUMBA_CPU_FEATURES": "+avx512f,+avx512vl"} | threads(2),
+    "skylake with AVX-512": {"NUMBA_CPU_NAME": "skylake-avx512", "NUMBA_CPU_FEATURES": "+avx512f,+avx512vl"}
+    | threads(2),
     "generic without fma": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""} | threads(2),
 }
 

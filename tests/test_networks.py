@@ -185,8 +185,8 @@ def test_descriptions_need_no_library() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("vgg", (32, 32, 3), 10), "'vgg' is unknown, expected one of cnn, cnn:32-64-64/64, fc, layers:.*, mlp:64-32-10"),
-        (("cnn:", (32, 32, 3), 10), "network 'cnn:' has no widths that can be read, expected cnn: and 1 to 1000 numbers"),
+        (("vgg", (32, 32, 3), 10), "'vgg' is unknown, expected one of cnn, cnn:32-64-64/64, fc, layers:.*, mlp:64"),
+        (("cnn:", (32, 32, 3), 10), "network 'cnn:' has no widths that can be read, expected cnn: and 1 to 1000 num"),
         (("cnn:32-x", (32, 32, 3), 10), "as in cnn:32-64-64/64"),
         (("cnn:32/", (32, 32, 3), 10), "has no widths"),
         (("cnn:/64", (32, 32, 3), 10), "has no widths"),

@@ -55,7 +55,7 @@ NETWORKS = [
     networks.make("mlp:6-5-4-3", (2, 3)),
     networks.make("resnet8", (5, 4, 2), 3),
 ]
-LARGE = [networks.make("fc", (28, 28, 1), 10), networks.make("cnn", (32, 32, 3), 10), networks.make("resnet8", (32, 32, 3), 10)]
+LARGE = [networks.make("fc", (28, 28, 1), 10), *(networks.make(name, (32, 32, 3), 10) for name in ("cnn", "resnet8"))]
 
 
 def batch(network: Network, n: int, seed: int = 1) -> tuple[Any, Any]:
@@ -157,6 +157,7 @@ def test_few_plans_are_kept_and_the_last_used_longest() -> None:
 
 def test_an_architecture_is_followed_by_what_it_computes() -> None:
     """Networks with the same name and tensors have plans of their own."""
+
     def plain(net: Builder[Any], x: Any) -> Any:
         return net.dense(net.dense(net.flatten(x), 4), net.classes)
 

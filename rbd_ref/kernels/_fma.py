@@ -25,6 +25,8 @@ from numba.extending import intrinsic
 from rbd_ref.kernels._jit import config
 
 BYTES = 64  # of a vector
+declared: Any = cgutils.get_or_insert_function
+unpacked: Any = cgutils.unpack_tuple
 I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 PROBE = """
 define <16 x float> @probe(<16 x float> %a, <16 x float> %b, <16 x float> %c) "prefer-vector-width"="512" {
@@ -134,7 +136,7 @@ class _Vectors:
         """A call of one of LLVM's intrinsics."""
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
         name = f"llvm.{name}.v{self.count}f{8 * self.size}{suffix}"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
+        return self.builder.call(declared(self.builder.module, kind, name), arguments)
 
     def _place(self, pointer: Any) -> tuple[Any, str]:
         """A pointer to a vector, and how LLVM names its type."""
@@ -220,8 +222,8 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any, *, mas
         targets.append(builder.gep(c.data, [target]))
     first = builder.gep(start.data, [j])
     sums = [vectors.load(builder.select(keep, target, first)) for target in targets]
-    depth = cgutils.unpack_tuple(builder, b.shape, 2)[0]
-    step = builder.sdiv(cgutils.unpack_tuple(builder, b.strides, 2)[0], I64(vectors.size))
+    depth = unpacked(builder, b.shape, 2)[0]
+    step = builder.sdiv(unpacked(builder, b.strides, 2)[0], I64(vectors.size))
     sums = _sums(vectors, factors, terms.data, builder.gep(b.data, [j]), step, depth, sums)
     least = vectors.splat(floor)
     for value, target in zip(sums, targets, strict=True):
@@ -245,9 +247,9 @@ def _make_tile(masked: bool) -> Any:
     return plain_tile if config.DISABLE_JIT else intrinsic(typing)
 
 
-# tile(a, rows, i, last, shift, terms, b, j, start, c, places, to, keep, floor, lanes): of the rows m = i .. i + ROWS - 1
-# up to `last` and of a vector of columns from j on, c[places[m] + to + j ..] becomes max(floor, s + the sum of
-# a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ...), from s = start[j ..] or, with `keep`, from c.
+# tile(a, rows, i, last, shift, terms, b, j, start, c, places, to, keep, floor, lanes): of ROWS rows m from i on, up to
+# `last`, and of a vector of columns from j on, c[places[m] + to + j ..] becomes at least `floor`, or the sum of
+# a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ..., from start[j ..] or, with `keep`, from c.
 tile: Any = _make_tile(masked=False)
 # The same of the first `lanes` columns only.
 edge_tile: Any = _make_tile(masked=True)

@@ -56,9 +56,9 @@ def exp(x: float) -> float:
 def log(x: float) -> float:
     """ln x of a positive number that is not subnormal: with x = 2^k (1 + f) and sqrt(1/2) <= 1 + f < sqrt 2,
 
-        s = f / (2 + f),  z = s s,  w = z z,  h = (f / 2) f
-        R = w (L2 + w (L4 + w L6)) + z (L1 + w (L3 + w (L5 + w L7)))
-        ln x = k LN2_HIGH - ((h - (s (h + R) + k LN2_LOW)) - f)
+    s = f / (2 + f),  z = s s,  w = z z,  h = (f / 2) f
+    R = w (L2 + w (L4 + w L6)) + z (L1 + w (L3 + w (L5 + w L7)))
+    ln x = k LN2_HIGH - ((h - (s (h + R) + k LN2_LOW)) - f)
     """
     m, k = math.frexp(x)
     if m < HALF_ROOT:

@@ -20,7 +20,7 @@ from rbd_ref.models.product import Array
 
 def _prepare(kind: Any, args: tuple[Array, ...], options: Any) -> tuple[Any, list[Array]]:
     """An operation for these arguments, and the arguments as it takes them."""
-    arrays = [None if array is None else np.ascontiguousarray(array) for array in args]
+    arrays: list[Array] = [None if array is None else np.ascontiguousarray(array) for array in args]
     shapes = [None if array is None else array.shape for array in arrays]
     return kind(arrays[0].dtype, *shapes, **options), arrays
 

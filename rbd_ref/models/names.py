@@ -5,9 +5,10 @@
                                             widths of hidden layers; this one is `cnn`
     layers:conv32-norm-relu-pool-dense64    any layers one after the other; one to the classes follows by itself
 
-What `layers:` may list: `convN` is a convolution to N channels, 3 x 3 without padding; `k5` after it changes the side of
-its kernels, `s2` its stride, and `same` keeps the size of images (conv32k5s2same). `denseN` is fully connected, to N
-numbers. `norm` is batch norm, `pool` the largest of each 2 x 2 pixels, `mean` the mean over all pixels, and `relu`.
+What `layers:` may list: `convN` is a convolution to N channels, 3 x 3 without padding; `k5` after it changes the side
+of its kernels, `s2` its stride, and `same` puts zeros around images, so that only the stride makes them smaller
+(conv32k5s2same). `denseN` is fully connected, to N numbers. `norm` is batch norm, `pool` the largest of each 2 x 2
+pixels, `mean` the mean over all pixels, and `relu`.
 Needs no library, as architectures.py.
 Tests: tests/test_networks.py.
 """
@@ -67,7 +68,9 @@ def _widths(name: str, text: str, least: int, expected: str) -> tuple[int, ...]:
     texts = text.split("-") if text else []
     readable = all(text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0 for text in texts)
     if not least <= len(texts) <= MOST_LAYERS or not readable:
-        numbers = f"{least} to {MOST_LAYERS} numbers from 1 up, of {MOST_DIGITS} digits at most, with hyphens between them"
+        numbers = (
+            f"{least} to {MOST_LAYERS} numbers from 1 up, of {MOST_DIGITS} digits at most, with hyphens between them"
+        )
         raise _refuse(name, "no widths", expected.format(numbers=numbers))
     return tuple(int(text) for text in texts)
 

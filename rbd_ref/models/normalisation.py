@@ -123,5 +123,5 @@ class BatchNorm(Operation):
             if target is not None:
                 np.copyto(target, total, casting="same_kind")
         if dx is not None:
-            means = (both / self.m).astype(self.dtype)
-            slopes_to_images(rows, self.mean, self.r, self.scale * self.r, *means, by_image(g), by_image(dx))
+            first, second = (both / self.m).astype(self.dtype)
+            slopes_to_images(rows, self.mean, self.r, self.scale * self.r, first, second, by_image(g), by_image(dx))

@@ -476,7 +476,8 @@ def softmax(logits: Array, y: Array, slopes: Array) -> float:
             slopes[n, j] /= total
         loss += log(total) - (np.float64(logits[n, y[n]]) - most)
         slopes[n, y[n]] -= 1.0
-    return loss / logits.shape[0]
+    mean: float = loss / logits.shape[0]
+    return mean
 
 
 class CrossEntropy(Operation):

@@ -190,12 +190,13 @@ def steps_back(logits: Node) -> list[Step]:
     for node in backwards(logits) if logits.trained else ():
         step = Step(node, places[node], [], [])
         for other in node.inputs:
-            target = np.empty(other.shape, dtype=F32) if other.trained else None
+            if not other.trained:
+                step.targets.append(None)
+                continue
+            target = np.empty(other.shape, dtype=F32)
             step.targets.append(target)
-            if other in places:
+            if places.setdefault(other, target) is not target:
                 step.sums.append((places[other], target))
-            elif other.trained:
-                places[other] = target
         steps.append(step)
     return steps
 

@@ -117,9 +117,8 @@ def product(a: Array, b: Array, start: Array | None = None) -> Array:
     (m, k), j = a.shape, b.shape[1]
     c = np.empty((m, j), dtype=b.dtype)
     row = np.zeros(j, dtype=b.dtype) if start is None else np.ascontiguousarray(start)
-    places = np.arange(m) * j
-    wide = a if a.flags.f_contiguous and not a.flags.c_contiguous else np.ascontiguousarray(a)
-    index = transposed(m, k) if wide.flags.f_contiguous else (np.arange(m) * k, np.arange(k))
-    flat = wide.T if wide.flags.f_contiguous else wide
-    Product(*index, places)(flat, np.ascontiguousarray(b)[np.newaxis], c.reshape(-1), row)
+    turned = a.flags.f_contiguous and not a.flags.c_contiguous
+    rows, terms = transposed(m, k) if turned else (np.arange(m) * k, np.arange(k))
+    flat = a.T if turned else np.ascontiguousarray(a)
+    Product(rows, terms, np.arange(m) * j)(flat, np.ascontiguousarray(b)[np.newaxis], c.reshape(-1), row)
     return c
