@@ -42,13 +42,15 @@ class Task:
         return networks.loss(self.network, theta, *self.batch(step if offspring is None else offspring))
 
 TASKS = [Task("fc", (20, 20, 1)), Task("cnn", (20, 19, 3)), Task("resnet8", (9, 8, 3))]
-RUNS = [("sgd", "normal", {}), *itertools.product(("rbd", "nes"), ("normal", "srht"), ({},))]
-RUNS += [("fpd", "srht", {})]
+RUNS = [{"method": "sgd"}]
+RUNS += [
+    {"method": method, "family": family, "dims": 4}
+    for method, family in itertools.product(("rbd", "nes", "fpd"), ("normal", "srht"))
+]
 for task in TASKS:
     digest = hashlib.sha256()
-    for method, family, more in RUNS:
-        config = rbd_ref.Config(method=method, family=family, dims=4, lr=0.05, steps=3, seed=2, **more)
-        theta = rbd_ref.fit(config, problem=task).theta
+    for settings in RUNS:
+        theta = rbd_ref.fit(rbd_ref.Config(lr=0.05, steps=3, seed=2, **settings), problem=task).theta
         assert np.isfinite(theta).all()
         digest.update(theta.tobytes())
     print(task.network.name, digest.hexdigest())

@@ -240,9 +240,10 @@ def test_the_calendar(tmp_path: Path) -> None:
     assert [int(path.stem[5:]) for path in run.checkpoints] == [9, 15]
     losses = [sent[0, -1] for sent in journaled(run)]
     for line in lines(run, "step"):
-        assert line["loss"] == pytest.approx(float(np.mean(losses[line["step"] - 2 : line["step"]])), rel=1e-7)
+        recent = np.mean(losses[line["step"] - 2 : line["step"]], dtype=np.float64)
+        assert line["loss"] == pytest.approx(float(recent), rel=1e-7)
     for line, part in zip(lines(run, "evaluation"), (losses[:6], losses[6:12], losses[12:]), strict=True):
-        assert line["loss"] == pytest.approx(float(np.mean(part)), rel=1e-7)
+        assert line["loss"] == pytest.approx(float(np.mean(part, dtype=np.float64)), rel=1e-7)
 
 
 @pytest.mark.compiled
