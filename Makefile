@@ -109,7 +109,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/cores.py --json benchmarks/cores.json
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/networks.py --json benchmarks/networks.json
-	if test "$$(uname -m)" = x86_64; then NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2,+fma $(BIN)/python benchmarks/networks.py --json benchmarks/networks-avx2.json; fi
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
 	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi
 	$(BIN)/python docs/speed_tables.py

@@ -212,7 +212,6 @@ def main(arguments: list[str]) -> int:
             "targets": targets(speed, trainer),
             "trainer": trainer_table(trainer),
             "networks": gradients(figures_of("networks")),
-            "networks-avx2": gradients(figures_of("networks-avx2")),
             "exponents": exponents(growth),
             "ranks": by_ranks(growth),
             "instructions": instructions(figures_of("instructions")),

@@ -4,7 +4,7 @@
     names           networks by name, and names that list layers; needs no library either
     product         the matrix product of all layers, by fused multiply-add
     elementary      exp and log from basic operations
-    operations      what each layer computes, its gradient, and its arrays; normalisation has batch norm
+    operations      what each layer computes, its gradient, and its arrays; convolution and normalisation go on
     layers          the operations as autograd's primitives: the definition of the gradient
     plan            the operations of a network one after the other, without a tape: what training runs
     networks        what others call: make, initialise, loss, loss_and_gradient, accuracy

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from autograd.extend import defvjp, defvjp_argnums, primitive
 
-from rbd_ref.models import operations
+from rbd_ref.models import convolution, operations
 from rbd_ref.models.architectures import Shape
 from rbd_ref.models.normalisation import BatchNorm
 from rbd_ref.models.product import Array
@@ -49,10 +49,10 @@ def as_primitive(kind: Any) -> Any:
 
 
 dense = as_primitive(operations.Dense)
-conv2d = as_primitive(operations.Conv2d)
+conv2d = as_primitive(convolution.Conv2d)
 batch_norm = as_primitive(BatchNorm)
-max_pool = as_primitive(operations.MaxPool)
-average_pool = as_primitive(operations.AveragePool)
+max_pool = as_primitive(convolution.MaxPool)
+average_pool = as_primitive(convolution.AveragePool)
 relu = as_primitive(operations.Relu)
 flatten = as_primitive(operations.Flatten)
 add = as_primitive(operations.Add)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array, Indices
-from rbd_ref.models import operations
+from rbd_ref.models import convolution, operations
 from rbd_ref.models.architectures import Builder, Layer, Network, Shape
 from rbd_ref.models.normalisation import BatchNorm
 from rbd_ref.models.operations import Operation
@@ -76,8 +76,8 @@ class Trace:
         return self._note(operations.Dense(F32, x.shape, w.shape, b.shape), (x,), (w, b))
 
     def conv2d(self, x: Node, w: Tensor, b: Tensor | None, *, stride: int, padding: str) -> Node:
-        """`operations.Conv2d`."""
-        operation = operations.Conv2d(F32, x.shape, w.shape, stride=stride, padding=padding)
+        """`convolution.Conv2d`."""
+        operation = convolution.Conv2d(F32, x.shape, w.shape, stride=stride, padding=padding)
         return self._note(operation, (x,), (w,) if b is None else (w, b))
 
     def batch_norm(self, x: Node, scale: Tensor, shift: Tensor) -> Node:
@@ -85,12 +85,12 @@ class Trace:
         return self._note(BatchNorm(F32, x.shape, scale.shape, shift.shape), (x,), (scale, shift))
 
     def max_pool(self, x: Node) -> Node:
-        """`operations.MaxPool`."""
-        return self._note(operations.MaxPool(F32, x.shape), (x,))
+        """`convolution.MaxPool`."""
+        return self._note(convolution.MaxPool(F32, x.shape), (x,))
 
     def average_pool(self, x: Node) -> Node:
-        """`operations.AveragePool`."""
-        return self._note(operations.AveragePool(F32, x.shape), (x,))
+        """`convolution.AveragePool`."""
+        return self._note(convolution.AveragePool(F32, x.shape), (x,))
 
     def relu(self, x: Node) -> Node:
         """`operations.Relu`."""
@@ -105,7 +105,7 @@ class Trace:
         return self._note(operations.Add(F32, x.shape, y.shape), (x, y))
 
 
-FUSING = (operations.Dense, operations.Conv2d, operations.MaxPool, operations.Add, BatchNorm)
+FUSING = (operations.Dense, convolution.Conv2d, convolution.MaxPool, operations.Add, BatchNorm)
 
 
 def fuse(nodes: list[Node], logits: Node) -> tuple[list[Node], Node]:
