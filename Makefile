@@ -108,6 +108,7 @@ bench: $(READY)
 	if test "$$(uname -m)" = x86_64; then NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2 $(BIN)/python benchmarks/parts.py --json benchmarks/parts-avx2.json; fi
 	$(BIN)/python benchmarks/cores.py --json benchmarks/cores.json
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
+	$(BIN)/python benchmarks/networks.py --json benchmarks/networks.json
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
 	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi
 	$(BIN)/python docs/speed_tables.py

@@ -1,83 +1,114 @@
-"""A training step of the networks beside PyTorch's, in one run: `python benchmarks/networks.py`.
+"""Loss and gradient of the networks beside PyTorch's, in one run: `python benchmarks/networks.py`.
 
-A step is loss, gradient and the update of plain SGD on a batch of 32. Each side has a process of its own, since the
-idle threads of one would disturb the other, the same number of threads, and its turn in every round, since the machine
-is never quiet. The best of all rounds counts; only ratios within one run mean anything. `cpu ms` is the least processor
-time of a step on one thread, which others on the machine disturb less. Where PyTorch is missing it is left out.
-On a machine that others use, set OMP_WAIT_POLICY=passive: threads that wait in a loop take the time of those awaited.
+Batches of 32, eager PyTorch with images channels last or channels first, whichever is faster. Each side has a process
+of its own, since the idle threads of one would disturb the other, the same number of threads, and its turn in every
+round, since the machine is never quiet. The best of all rounds counts; only ratios within one run mean anything.
+`processor` is the ratio of the least processor times of one thread, which others on the machine disturb less. The last
+row is a whole step of random bases descent beside one of SGD, both of this package.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import math
-import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+from speed import BATCH, Row, Times, best, keep, machine, timed, training_step
 
 from rbd_ref.models import networks
+from rbd_ref.models.architectures import EPSILON, STAGES
 
-CASES = (("cnn", (32, 32, 3)), ("cnn", (28, 28, 1)), ("fc", (32, 32, 3)), ("fc", (28, 28, 1)), ("resnet8", (32, 32, 3)))
-BATCH = 32
+CASES = (  # name, images, at most so many times PyTorch's time
+    ("cnn", (32, 32, 3), 0.8),
+    ("cnn", (28, 28, 1), 0.8),
+    ("fc", (32, 32, 3), 0.7),
+    ("fc", (28, 28, 1), 0.7),
+    ("resnet8", (32, 32, 3), 1.0),
+)
 CLASSES = 10
-RATE = np.float32(0.01)
-Step = Callable[[], object]
-Clock = Callable[[], float]
+STEP = 1.1  # times SGD's step
+Call = Callable[[], object]
 
 
-def own_step(name: str, shape: tuple[int, ...]) -> Step:
-    """One step of this package."""
+def own_call(name: str, shape: tuple[int, ...]) -> Call:
+    """Loss and gradient by this package."""
     network, generator = networks.make(name, shape, CLASSES), np.random.default_rng(0)
     theta = networks.initialise(network, seed=0)
     x = generator.standard_normal((BATCH, *shape), dtype=np.float32)
     y = generator.integers(0, CLASSES, BATCH)
-
-    def step() -> None:
-        _, gradient = networks.loss_and_gradient(network, theta, x, y)
-        np.subtract(theta, RATE * gradient, out=theta)
-
-    return step
+    return lambda: networks.loss_and_gradient(network, theta, x, y)
 
 
-def torch_model(name: str, shape: tuple[int, ...]) -> Any:
-    """The same architecture in PyTorch; None for those that are not written here."""
+def torch_block(before: int, channels: int, stride: int) -> Any:
+    """A residual block with a convolution on its shortcut."""
+    from torch import nn, relu
+
+    def normed(source: int, k: int, step: int) -> Any:
+        convolution = nn.Conv2d(source, channels, k, step, k // 2, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(channels, eps=EPSILON, track_running_stats=False))
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = normed(before, 3, stride), normed(channels, 3, 1)
+            self.shortcut = normed(before, 1, stride)
+
+        def forward(self, x: Any) -> Any:
+            return relu(self.shortcut(x) + self.second(relu(self.first(x))))
+
+    return Block()
+
+
+def torch_layers(name: str, shape: tuple[int, ...]) -> list[Any]:
+    """The same architecture in PyTorch."""
     from torch import nn
 
     if name == "fc":
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, CLASSES))
-    if name != "cnn":
-        return None
+        return [nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, CLASSES)]
+    if name == "resnet8":
+        first = nn.Conv2d(shape[2], STAGES[0], 3, 1, 1, bias=False)
+        layers = [first, nn.BatchNorm2d(STAGES[0], eps=EPSILON, track_running_stats=False), nn.ReLU()]
+        pairs = zip((STAGES[0], *STAGES), STAGES, strict=False)
+        layers += [torch_block(before, channels, 1 + (before < channels)) for before, channels in pairs]
+        return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(STAGES[-1], CLASSES)]
     left = ((shape[0] - 2) // 2 - 2) // 2 - 2
-    convolutions = [nn.Conv2d(shape[2], 32, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.MaxPool2d(2)]
-    convolutions += [nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()]
-    return nn.Sequential(*convolutions, nn.Linear(64 * left * left, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+    layers = [nn.Conv2d(shape[2], 32, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.MaxPool2d(2)]
+    layers += [nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()]
+    return [*layers, nn.Linear(64 * left * left, 64), nn.ReLU(), nn.Linear(64, CLASSES)]
 
 
-def torch_step(name: str, shape: tuple[int, ...]) -> Step | None:
-    """One step of PyTorch, if it is installed and the architecture is written here."""
-    if importlib.util.find_spec("torch") is None or (model := torch_model(name, shape)) is None:
-        return None
+def torch_call(name: str, shape: tuple[int, ...], last: bool) -> Call:
+    """Loss and gradient by PyTorch, with channels last or first."""
     import torch
 
+    order = torch.channels_last if last else torch.contiguous_format
+    model = torch.nn.Sequential(*torch_layers(name, shape)).to(memory_format=order)
     assert sum(p.numel() for p in model.parameters()) == networks.make(name, shape, CLASSES).D
-    optimiser = torch.optim.SGD(model.parameters(), lr=float(RATE))
-    x, y = torch.randn(BATCH, shape[2], *shape[:2]), torch.randint(0, CLASSES, (BATCH,))
+    x = torch.randn(BATCH, shape[2], *shape[:2]).contiguous(memory_format=order)
+    y = torch.randint(0, CLASSES, (BATCH,))
 
-    def step() -> None:
-        optimiser.zero_grad()
+    def call() -> None:
+        model.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
 
-    return step
+    return call
+
+
+def shortest(call: Call, seconds: float) -> Times:
+    """The best of the calls that fit into `seconds`, three at least, after two to warm up."""
+    times = [timed(call) for _ in range(2)][:0]
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        times.append(timed(call))
+    return Times(*(min(column) for column in zip(*times, strict=True)))
 
 
 def use_threads(side: str, n: int) -> None:
@@ -90,29 +121,18 @@ def use_threads(side: str, n: int) -> None:
         numba.set_num_threads(n)
 
 
-def best(step: Step, seconds: float, clock: Clock) -> float:
-    """The shortest of the steps that fit into `seconds`, three at least, after two to warm up."""
-    step(), step()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
-        start = clock()
-        step()
-        times.append(clock() - start)
-    return min(times)
-
-
 def measure(side: str, threads: int, seconds: float) -> list[tuple[float, float]]:
-    """Of each case the seconds of a step with so many threads and its processor time with one; infinite if left out."""
+    """Of each case the seconds with so many threads and the processor time with one."""
     figures = []
-    for case in CASES:
-        step = torch_step(*case) if side == "PyTorch" else own_step(*case)
-        pair = [math.inf, math.inf]
-        if step is not None:
-            for i, (n, clock) in enumerate(((threads, time.perf_counter), (1, time.process_time))):
-                use_threads(side, n)
-                pair[i] = best(step, seconds, clock)
-        figures.append((pair[0], pair[1]))
+    for name, shape, _ in CASES:
+        if side == "PyTorch":
+            calls = [torch_call(name, shape, last) for last in ((False,) if name == "fc" else (False, True))]
+        else:
+            calls = [own_call(name, shape)]
+        use_threads(side, threads)
+        wall = min(shortest(call, seconds).wall for call in calls)
+        use_threads(side, 1)
+        figures.append((wall, min(shortest(call, seconds).processor for call in calls)))
     return figures
 
 
@@ -122,39 +142,34 @@ def turn(side: str, threads: int, seconds: float) -> list[tuple[float, float]]:
         return pool.submit(measure, side, threads, seconds).result()
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """The table."""
-    print(f"{'':9} {'input':12} {'':8} {'ms':>8} {'images/s':>9} {'ratio':>6}   {'cpu ms':>8} {'ratio':>6}")
-    for row in rows:
-        seconds, cpu = row["seconds"], row["cpu"]
-        ratio, cpu_ratio = (f"{row[key]:6.2f}" if key in row else " " * 6 for key in ("ratio", "cpu_ratio"))
-        print(f"{row['network']:9} {row['input']:12} {row['what']:8}", end=" ")
-        print(f"{1e3 * seconds:8.2f} {BATCH / seconds:9.0f} {ratio}   {1e3 * cpu:8.2f} {cpu_ratio}")
+def step_row(seconds: float) -> Row:
+    """What random bases add to a step."""
+    times = best({method: training_step(method, "srht", "numba") for method in ("sgd", "rbd")}, seconds)
+    ratio, processor = (one / other for one, other in zip(times["rbd"], times["sgd"], strict=True))
+    return Row("a step of rbd, cnn of CIFAR-10, srht, d = 10,000", "SGD's", ratio, STEP, "x", True, processor)
 
 
 def main() -> None:
     """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="time for a figure (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each side (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=numba.get_num_threads(), help="default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    sides = ["rbd_ref"] + ["PyTorch"] * (importlib.util.find_spec("torch") is not None)
+    before, sides = machine(), ("rbd_ref", "PyTorch")
     turns = [[turn(side, options.threads, options.seconds) for side in sides] for _ in range(options.rounds)]
-    figures = np.min(np.array(turns), axis=0)  # side, case, (seconds, cpu)
-    rows: list[dict[str, Any]] = []
-    for i, (name, shape) in enumerate(CASES):
-        for side, (seconds, cpu) in zip(sides, figures[:, i].tolist(), strict=True):
-            row = {"network": name, "input": " x ".join(map(str, shape)), "what": side, "seconds": seconds, "cpu": cpu}
-            if math.isfinite(figures[-1, i, 0]):
-                row |= dict(zip(("ratio", "cpu_ratio"), ([seconds, cpu] / figures[-1, i]).tolist(), strict=True))
-            if math.isfinite(seconds):
-                rows.append(row)
-    show(rows)
-    if options.json:
-        machine = {"machine": platform.machine(), "threads": options.threads, "numba": numba.__version__}
-        options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    figures = np.min(np.array(turns), axis=0)  # side, case, (seconds, processor)
+    rows, milliseconds = [], {}
+    for (name, shape, target), (ours, theirs) in zip(CASES, np.swapaxes(figures, 0, 1), strict=True):
+        work = f"{name}, {' x '.join(map(str, shape))}, loss and gradient"
+        rows.append(Row(work, "PyTorch", ours[0] / theirs[0], target, "x", True, ours[1] / theirs[1]))
+        milliseconds[work] = {side: 1e3 * times[0] for side, times in zip(sides, (ours, theirs), strict=True)}
+    rows.append(step_row(4 * options.seconds))
+    print(*rows, sep="\n")
+    for work, found in milliseconds.items():
+        print(f"{work}: {', '.join(f'{side} {value:.3f} ms' for side, value in found.items())}")
+    keep(options.json, before, rows=[asdict(row) for row in rows], milliseconds=milliseconds)
 
 
 if __name__ == "__main__":

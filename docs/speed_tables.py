@@ -106,6 +106,18 @@ def trainer_table(trainer: Figures) -> str:
     return table(["family", *parts, "the trainer's own"], rows)
 
 
+def gradients(figures: Figures) -> str:
+    """Loss and gradient beside PyTorch's: milliseconds, their ratio, that of processor times, and the target."""
+    found = figures["milliseconds"]
+    rows = []
+    for row in figures["rows"]:
+        pair = [short(value) for value in found[row["work"]].values()] if row["work"] in found else ["", ""]
+        ratios = [f"{row[name]:.2f} x" for name in ("measured", "by_processor")]
+        rows.append([row["work"], row["against"], *pair, *ratios, bound(row), verdict(row)])
+    heads = ["", "against", "ms", "its ms", "measured", "processor, one thread", "target", ""]
+    return table(heads, rows) + quiet(figures)
+
+
 def exponents(growth: Figures) -> str:
     """How cost grows at the largest sizes."""
     found = growth["exponents"]
@@ -199,6 +211,7 @@ def main(arguments: list[str]) -> int:
         DOCS / "speed.md": {
             "targets": targets(speed, trainer),
             "trainer": trainer_table(trainer),
+            "networks": gradients(figures_of("networks")),
             "exponents": exponents(growth),
             "ranks": by_ranks(growth),
             "instructions": instructions(figures_of("instructions")),

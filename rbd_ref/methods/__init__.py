@@ -16,7 +16,7 @@ Read rbd.py first: it is the paper's Algorithm 1. Around it:
     sgd, rbd, fpd, nes    a method each
 
 A step is: propose (each worker, by itself) -> allgather -> collect and apply_update (everyone, the same bits).
-May import: basis.
+May import: basis, spec.
 """
 
 from rbd_ref._check import member

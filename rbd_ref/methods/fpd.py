@@ -27,6 +27,18 @@ BETA2 = F32(0.999)
 EPSILON = F32(1e-8)
 
 
+def power(x: float, n: int) -> float:
+    """x^n by squaring, in binary64: the product of x^(2^k) over the bits k of n, from the lowest. The C library's pow
+    may differ in the last bit from one CPU to another."""
+    result = 1.0
+    while n:
+        if n & 1:
+            result *= x
+        x *= x
+        n >>= 1
+    return result
+
+
 class FixedProjectionState(NamedTuple):
     """Weights after t steps, the first after `since`: theta = origin + P c; m and v are the optimiser's."""
 
@@ -95,7 +107,7 @@ class FixedProjectionDescent:
         n = state.t - state.since + 1
         m = BETA1 * state.m + (F32(1) - BETA1) * x
         v = BETA2 * state.v + (F32(1) - BETA2) * np.square(x)
-        first = m / F32(1 - float(BETA1) ** n)
-        second = v / F32(1 - float(BETA2) ** n)
+        first = m / F32(1 - power(float(BETA1), n))
+        second = v / F32(1 - power(float(BETA2), n))
         c = state.c - self.settings.eta * (first / (np.sqrt(second) + EPSILON)) / scale
         return state._replace(c=c, m=m, v=v)

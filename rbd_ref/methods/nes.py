@@ -13,6 +13,8 @@ Tests: tests/test_methods.py.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
@@ -22,12 +24,14 @@ from rbd_ref.methods.rbd import RandomBasesDescent
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.state import DescentState
 from rbd_ref.methods.transforms import compose
+from rbd_ref.spec.operations import inner_product
 
 
 def direction_length(basis: Basis, i: int, phi: Float32Array) -> float:
     """sqrt(N_i) of direction i, whose entries are phi."""
-    divisor = float(basis.draw(0).divisors[basis.plan.locate(i)[0]])
-    return float(np.sqrt(divisor or np.sum(phi * phi, dtype=np.float64)))
+    compartment = basis.plan.locate(i)[0]
+    entries = phi[basis.plan.elements(compartment)]
+    return math.sqrt(basis.draw(0).divisors[compartment] or inner_product(entries, entries))
 
 
 class EvolutionStrategies(RandomBasesDescent):

@@ -7,13 +7,14 @@ Tests: tests/test_methods.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
 
 from rbd_ref._check import integer, member
-from rbd_ref._types import F32, TWO_32, Float32Array
+from rbd_ref._types import F32, TWO_32, Float32Array, Float64Array
 
 Transform = Callable[[Float32Array], Float32Array]
 
@@ -27,10 +28,18 @@ def ranks(c: Float32Array) -> Float32Array:
     return (place / (c.size - 1) - 0.5).astype(F32)
 
 
+def _mean(x: Float64Array) -> float:
+    """The sum from the first to the last, as a running sum has it, divided by their number."""
+    return float(np.cumsum(x)[-1]) / x.size
+
+
 def normalised(c: Float32Array) -> Float32Array:
-    """(c - mean) / standard deviation, in float64 and rounded once; all 0 where the numbers are all equal."""
+    """(c - mean) / standard deviation, in float64 and rounded once; all 0 where the numbers are all equal.
+
+    Both means are of sums in order; the deviation is the root of the mean of the squares of c - mean."""
     wide = c.astype(np.float64)
-    centred, deviation = wide - wide.mean(), wide.std()
+    centred = wide - _mean(wide)
+    deviation = math.sqrt(_mean(centred * centred))
     return (centred / deviation).astype(F32) if deviation > 0 else np.zeros_like(c)
 
 

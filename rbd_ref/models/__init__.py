@@ -1,7 +1,12 @@
 """Networks as functions of one flat vector theta: what is trained, apart from how.
 
     architectures   each network described once, as a function of layers; needs no library
-    layers          the layers for autograd, with gradients whose bits do not depend on threads
+    names           networks by name, and names that list layers; needs no library either
+    product         the matrix product of all layers, by fused multiply-add
+    elementary      exp and log from basic operations
+    operations      what each layer computes, its gradient, and its arrays; convolution and normalisation go on
+    layers          the operations as autograd's primitives: the definition of the gradient
+    plan            the operations of a network one after the other, without a tape: what training runs
     networks        what others call: make, initialise, loss, loss_and_gradient, accuracy
 
 A network is D numbers to the rest of the package. The backends torch and jax bring layers of their own for the same

@@ -13,17 +13,19 @@ Tests: tests/test_networks.py.
 from __future__ import annotations
 
 import math
-import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from autograd import value_and_grad
 
-from rbd_ref._check import integer, member, vector
+from rbd_ref._check import integer, vector
 from rbd_ref._types import F32, TWO_32, Float32Array, Indices
-from rbd_ref.models.architectures import ARCHITECTURES, NAMES, Layer, Layers, Mlp, Network, Shape, is_batch_norm
-from rbd_ref.models.layers import Array, AutogradLayers, cross_entropy, moments, normalise, split
+from rbd_ref.models.architectures import NAMES, Layer, Layers, Network, Shape, is_batch_norm
+from rbd_ref.models.layers import AutogradLayers, moments, normalise, split
+from rbd_ref.models.names import make
+from rbd_ref.models.operations import softmax
+from rbd_ref.models.plan import PLANS
+from rbd_ref.models.product import Array
 from rbd_ref.spec.families import Family, direction_entries
 from rbd_ref.spec.prng import fold_in, stream_key
 
@@ -38,6 +40,7 @@ __all__ = [
     "loss",
     "loss_and_gradient",
     "make",
+    "mean_cross_entropy",
     "predictions",
     "statistics",
     "unflatten",
@@ -46,68 +49,11 @@ __all__ = [
 Statistics = tuple[tuple[Array, Array], ...]  # mean and variance of each batch norm in order
 Gradient = Callable[..., tuple[float, Float32Array]]
 
-MOST_WIDTHS = 1000  # of an mlp: autograd takes its layers one after the other, and thousands of them for ever
-MOST_DIGITS = 10  # of a width: one that has more is no side of a tensor
 BATCH = 256  # images at a time where no gradient is needed
 TRAINING = AutogradLayers()
 
 
-# Which network, and where theta starts
-
-
-def _widths(name: str) -> tuple[int, ...]:
-    """The widths in a name like `mlp:64-32-10`: inputs, hidden layers, classes."""
-    texts = name.removeprefix("mlp:").split("-")
-    readable = all(text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0 for text in texts)
-    if not 2 <= len(texts) <= MOST_WIDTHS or not readable:
-        raise ValueError(
-            f"network {reprlib.repr(name)} has no widths that can be read, expected mlp: and 2 to {MOST_WIDTHS} "
-            f"numbers from 1 up, of {MOST_DIGITS} digits at most, with hyphens between them, as in mlp:64-32-10: "
-            "inputs, hidden layers, classes"
-        )
-    return tuple(int(text) for text in texts)
-
-
-def _make_mlp(name: str, input_shape: Sequence[int] | None, classes: int | None) -> Network:
-    """The name says it all; what is given beside it has to fit."""
-    widths = _widths(name)
-    shape = widths[:1] if input_shape is None else tuple(input_shape)
-    network = Network(name, shape, widths[-1], Mlp(hidden=widths[1:-1]))
-    if math.prod(shape) != widths[0] or classes not in (None, widths[-1]):
-        raise ValueError(
-            f"network {name!r} goes from {widths[0]} numbers to {widths[-1]} classes, expected it to fit what else is "
-            f"given, input_shape {shape} and classes {classes}: change the first or the last width"
-        )
-    return network
-
-
-def make(name: str, input_shape: Sequence[int] | None = None, classes: int | None = None) -> Network:
-    """The network of this name.
-
-    Args:
-        name: one of the paper's networks, `fc` (128 hidden), `cnn`, `resnet8` or `resnet32`; or a name such as
-            `mlp:64-32-10`, which lists inputs, hidden layers and classes.
-        input_shape: the shape of one image, (height, width, channels); optional for an mlp.
-        classes: the number of classes; optional for an mlp.
-
-    Returns:
-        The `Network`: its layers and their shapes, its number of parameters D, no weights.
-
-    >>> make("cnn", (32, 32, 3), 10).D
-    122570
-    >>> make("mlp:64-32-10").layers
-    (((64, 32), (32,)), ((32, 10), (10,)))
-    """
-    if isinstance(name, str) and name.startswith("mlp:"):
-        return _make_mlp(name, input_shape, classes)
-    if name not in ARCHITECTURES:
-        member("network", name, (*NAMES, "mlp:64-32-10"))
-    if not input_shape:
-        raise ValueError(
-            f"input_shape of {name} is {input_shape}, expected (height, width, channels), as in (32, 32, 3): "
-            "give the shape of one image"
-        )
-    return Network(name, tuple(input_shape), integer("classes", classes, 2, TWO_32), ARCHITECTURES[name])
+# Where theta starts
 
 
 def glorot_limit(shape: Shape) -> np.float32:
@@ -212,11 +158,11 @@ def loss(network: Network, theta: Any, x: Any, y: Any) -> float:
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
-    return float(cross_entropy(apply(network, point, images), labels))
+    return PLANS.find(network, len(images)).forward(point, images, labels)
 
 
 def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[float, Float32Array]:
-    """`loss` and its gradient with respect to theta, by autograd.
+    """`loss` and its gradient with respect to theta, with the bits that autograd gives (plan.py).
 
     Args:
         network, theta, x, y: as `loss` takes them.
@@ -232,8 +178,14 @@ def loss_and_gradient(network: Network, theta: Any, x: Any, y: Any) -> tuple[flo
     images = _images(network, x)
     labels = _labels(network, y, len(images))
     point = vector("theta", theta, network.D)
-    value, gradient = value_and_grad(lambda t: cross_entropy(apply(network, t, images), labels))(point)
-    return float(value), gradient
+    plan = PLANS.find(network, len(images))
+    return plan.forward(point, images, labels), plan.backward()
+
+
+def mean_cross_entropy(logits: Float32Array, y: Any) -> float:
+    """`loss` of logits (n, classes) that are known, in float64: each log(sum of exp(logit - m)) - (logit_y - m), with m
+    the largest of the row."""
+    return float(softmax(logits, np.asarray(y, dtype=np.int64), np.empty(logits.shape)))
 
 
 def gradient_of(backend: object) -> Gradient:

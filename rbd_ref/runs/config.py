@@ -25,6 +25,7 @@ from rbd_ref.data.augmentation import RECIPES
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
+from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
 from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, REDRAWING
@@ -81,7 +82,7 @@ class Config:
     mirror: str = option(
         "", "data and network", "address to download from instead of the usual ones", False, metavar="URL"
     )
-    net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or mlp:64-32-10 and the like")
+    net: str = option("fc", "data and network", f"network: {', '.join(NAMES)}, or a list: {', '.join(FORMS)}")
     augment: bool = option(
         None,
         "data and network",
