@@ -271,6 +271,15 @@ def test_files_that_are_not_there(tmp_path: Path, path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+def test_a_link_is_not_written_through(tmp_path: Path, path: Path) -> None:
+    """Its file may be somebody's, even if it is a journal of this configuration."""
+    whole, link = path.read_bytes(), tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(RunError, match="link cannot be written"):
+        Writer.reopen(link, Place(0, START, b""))
+    assert path.read_bytes() == whole
+
+
 # The chain: records that are whole by themselves.
 
 

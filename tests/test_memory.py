@@ -57,7 +57,8 @@ class Cheap:
         return float(theta[0]), theta
 
 def vectors(method, family, workers, *callbacks):
-    config = rbd_ref.Config(method=method, family=family, dims=2, lr=0.01, steps=3, workers=workers)
+    along = {} if method == "sgd" else {"family": family, "dims": 2}
+    config = rbd_ref.Config(method=method, **along, lr=0.01, steps=3, workers=workers)
     rbd_ref.fit(config, Cheap(5000))  # compiles
     reset_peak()
     before = peak()

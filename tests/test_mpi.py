@@ -278,7 +278,7 @@ def test_a_rank_without_memory_is_one_sentence(tmp_path: Path) -> None:
 
 def to_resume(run: Disturbed, ranks: int) -> str:
     """The command that a run which is stopped names."""
-    return f"mpirun -n {ranks} python -m rbd_ref.train --resume --out {run.run}"
+    return f"mpirun -n {ranks} python -m rbd_ref.train --resume --out {run.run.name}"
 
 
 @pytest.mark.parametrize(("number", "ranks", "later"), [(signal.SIGTERM, 3, 2), (signal.SIGINT, 2, 0)])

@@ -253,8 +253,9 @@ class Writer:
     def reopen(cls, path: Path, place: Place) -> Writer:
         """A journal that goes on at a place; what comes after it is cut off."""
         with disk(path, "written"):
-            os.truncate(path, place.offset)
-            return cls(path, os.open(path, os.O_WRONLY | os.O_APPEND), place.chain)
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)  # a link may lead anywhere
+            os.ftruncate(handle, place.offset)
+            return cls(path, handle, place.chain)
 
     def append(self, t: int, rows: Float32Array) -> None:
         """The record of step t."""

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 RANK = int(os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
@@ -82,10 +83,13 @@ def fill_disk() -> None:
 
 
 def starve() -> None:
-    """From now on this process gets hardly any memory."""
+    """From now on this process gets hardly any memory, nor has it any that it has used before and could use again."""
     reached()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, resource.RLIM_INFINITY))
+    with suppress(MemoryError):
+        while True:
+            HELD.append(bytearray(2**20))
 
 
 def be_late() -> None:
@@ -94,6 +98,7 @@ def be_late() -> None:
     time.sleep(LATE)
 
 
+HELD: list[bytearray] = []
 FAULTS: dict[str, Callable[[], None]] = {
     "raise": fail,
     "exit": leave(3),
