@@ -157,6 +157,13 @@ def why_unusable(folder: Path) -> str:
     return "" if found.status == 0 else f"two ranks that say hello end with {found.text}"
 
 
+def require_mpi(folder: Path) -> None:
+    """Leave tests out with a reason where MPI cannot be used; where it has to be, that is a failure."""
+    if why := why_unusable(folder):
+        needed = os.environ.get("RBD_REQUIRE_MPI", "0") not in ("", "0") or os.environ.get("CI")
+        (pytest.fail if needed else pytest.skip)(f"MPI cannot be used: {why}")
+
+
 def sha(folder: Path) -> str:
     """Of the weights at the end of a run."""
     return str(json.loads((folder / "result.json").read_text())["sha256"])

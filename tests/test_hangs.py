@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_tools import DRIVER, FAULT_SITE, TRAIN, Outcome, job, launcher, poll, sha, verified, why_unusable
+from mpi_tools import DRIVER, FAULT_SITE, TRAIN, Outcome, job, launcher, poll, require_mpi, sha, verified
 from rbd_mpi.node import check_room
 from rbd_mpi.start import requested_timeout
 from rbd_mpi.watcher import SEGMENTS, SHARED, Member, Roll, mapped, remove_segments
@@ -32,10 +32,8 @@ EARLY = ("python", "init", "import")  # before a rank trains: in fault_site/site
 
 @pytest.fixture(scope="session", autouse=True)
 def mpi(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As in test_mpi.py."""
-    if why := why_unusable(tmp_path_factory.mktemp("probe")):
-        needed = os.environ.get("RBD_REQUIRE_MPI", "0") not in ("", "0") or os.environ.get("CI")
-        (pytest.fail if needed else pytest.skip)(f"MPI cannot be used: {why}")
+    """MPI is here and works."""
+    require_mpi(tmp_path_factory.mktemp("probe"))
 
 
 def segments() -> set[Path]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from mpi_tools import DRIVER, FIT, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, sha, verified, why_unusable
+from mpi_tools import DRIVER, FIT, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, require_mpi, sha, verified
 from rbd_ref import train
 from rbd_ref._machine import cores
 from run_tools import contents
@@ -58,10 +58,8 @@ VARIANTS: dict[str, Sequence[object]] = {
 
 @pytest.fixture(scope="session", autouse=True)
 def mpi(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """MPI is here and works, or the tests are left out with a reason, but not where it has to be."""
-    if why := why_unusable(tmp_path_factory.mktemp("probe")):
-        needed = os.environ.get("RBD_REQUIRE_MPI", "0") not in ("", "0") or os.environ.get("CI")
-        (pytest.fail if needed else pytest.skip)(f"MPI cannot be used: {why}")
+    """MPI is here and works."""
+    require_mpi(tmp_path_factory.mktemp("probe"))
 
 
 def all_runs(folder: Path, ranks: int, names: Sequence[str], variants: Sequence[str], **more: str) -> dict[str, str]:
