@@ -174,6 +174,7 @@ def made(values: dict[str, Any]) -> Config | None:
         return None
 
 
+@pytest.mark.compiled  # not that it needs any kernel, but once is enough
 @settings(max_examples=2000, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(anything, st.data())
 def test_a_setting_is_refused_or_changes_the_configuration(values: dict[str, Any], data: st.DataObject) -> None:
