@@ -629,7 +629,7 @@ def test_room_is_made_on_a_disk_that_was_full(tmp_path: Path, capsys: pytest.Cap
     ("flags", "words"),
     [
         ("--data imagenet", "data 'imagenet' is unknown, expected one of cifar-10, digits"),
-        ("--net lstm", "network 'lstm' is unknown, expected one of cnn, fc"),
+        ("--net lstm", "network 'lstm' is unknown, expected one of cnn, cnn:32"),
         ("--net mlp:64-9", "'mlp:64-9' goes from 64 numbers to 9 classes"),
         ("--method adam", "method 'adam' is unknown, expected one of fpd, nes"),
         ("--family cauchy", "family 'cauchy' is unknown, expected"),
