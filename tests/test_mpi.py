@@ -464,7 +464,7 @@ def test_there_is_one_progress_bar_one_summary_and_one_folder(tmp_path: Path, re
     assert sum("100%|" in line for line in text.split("\n")) == bars
     assert ("%|" in text) == bool(bars)
     assert ("\r" in text.replace("\r\n", "")) == bool(bars)
-        assert text.count("run folder") == 2  # at the beginning and in the summary
+    assert text.count("run folder") == 2  # at the beginning and in the summary
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits-mlp-64-10-rbd-1"]
 
 
