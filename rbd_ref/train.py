@@ -115,9 +115,9 @@ def new_folder(config: Config) -> Path:
     """runs/DATA-NET-METHOD-N with the first N that is free."""
     stem = f"{config.data}-{config.net}-{config.method}".replace(":", "-").replace("/", "-")
     number = 1
-    while (Path("runs") / f"{stem}-{number}").exists():
+    while (latest.RUNS / f"{stem}-{number}").exists():
         number += 1
-    return Path("runs") / f"{stem}-{number}"
+    return latest.RUNS / f"{stem}-{number}"
 
 
 def configured(flags: argparse.Namespace, ranks: int) -> Config:
@@ -125,7 +125,7 @@ def configured(flags: argparse.Namespace, ranks: int) -> Config:
     said = given(flags)
     values = resumed_settings(flags, said) if flags.resume else said
     config = configs.make(values, ranks)
-    configs.refuse_idle(values, spoken(flags))
+    configs.refuse_idle(asdict(config), spoken(flags))
     return config
 
 

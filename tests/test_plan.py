@@ -15,14 +15,8 @@ from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.models import convolution, layers, networks, operations
 from rbd_ref.models.architectures import Architecture, Builder, Network
 from rbd_ref.models.plan import KEPT, PLANS, Plan
+from test_networks import own
 from tools import bits, run_python
-
-
-def every_layer(net: Builder[Any], x: Any) -> Any:
-    y = net.relu(net.batch_norm(net.conv2d(x, 3, k=3, stride=2, padding="same")))
-    y = net.add(y, net.conv2d(x, 3, k=1, stride=2, padding="same", bias=False))
-    y = net.relu(net.conv2d(net.max_pool(y), 4, k=2))
-    return net.dense(net.relu(net.dense(net.average_pool(y), 5)), net.classes)
 
 
 def used_three_times(net: Builder[Any], x: Any) -> Any:
@@ -49,7 +43,7 @@ def padded_with_bias(net: Builder[Any], x: Any) -> Any:
     return net.dense(net.flatten(net.max_pool(net.conv2d(y, 4, k=2, stride=2))), net.classes)
 
 
-OWN = [every_layer, used_three_times, used_twice_at_once, left_over, padded_with_bias]
+OWN = [own, used_three_times, used_twice_at_once, left_over, padded_with_bias]
 NETWORKS = [
     *(Network(architecture.__name__, (9, 8, 2), 3, architecture) for architecture in OWN),
     networks.make("mlp:6-5-4-3", (2, 3)),

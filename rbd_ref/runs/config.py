@@ -21,7 +21,6 @@ from typing import Any
 
 from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
-from rbd_ref.data.augmentation import RECIPES
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
@@ -360,14 +359,19 @@ def _given(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return given, {**found, **{name: defaults[name] for name in stale}}
 
 
+def filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings: some that are given, over those of the preset and the defaults."""
+    return _given(values)[1]
+
+
 def idle(values: Mapping[str, Any]) -> dict[str, str]:
     """Those of some settings that would have no effect beside the others, each with what it would need.
 
     >>> idle({"method": "rbd", "sigma": 2.0, "redraw": 5})
     {'sigma': 'method nes or nes-shared-batch and not rbd'}
     """
-    unused, found = without_effect(values), _given(values)[1]
-    return {name: why for name, why in unused.items() if found[name] != FIELDS[name].default}
+    given, found = _given(values)
+    return {name: why for name in _changed(given, found) if (why := meaning.idle(FIELDS[name], found))}
 
 
 def without_effect(values: Mapping[str, Any]) -> dict[str, str]:
@@ -376,9 +380,13 @@ def without_effect(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: why for name in given if (why := meaning.idle(FIELDS[name], found))}
 
 
-def refuse_idle(values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse those settings among `names` that would have no effect."""
-    _, found = _given(values)
+def _changed(given: Iterable[str], found: Mapping[str, Any]) -> list[str]:
+    """Those settings that are not as they would be by default."""
+    return [name for name in given if found[name] != FIELDS[name].default]
+
+
+def refuse_idle(found: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse those settings among `names` that have no effect beside all others, which are `found`."""
     for name in names:
         if why := meaning.idle(FIELDS[name], found):
             raise ValueError(f"{name} is {found[name]!r} and would have no effect, expected {why}: leave {name} out")
@@ -386,7 +394,8 @@ def refuse_idle(values: Mapping[str, Any], names: Iterable[str]) -> None:
 
 def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     """The complete configuration of some settings: others have their defaults, those of the preset come before."""
-    config = Config(**_given(values)[1])
+    given, found = _given(values)
+    config = Config(**found)
     if not config.problem:
         member("data", config.data, STANDARDS)
     member("method", config.method, METHODS)
@@ -397,12 +406,12 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
             lr=_or(config.lr, default_rate(config.data, config.net, config.method)),
             epochs=_or(config.epochs, _default_epochs(config)),
             workers=_or(config.workers, ranks),
-            dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], asdict(config)) else DEFAULT_DIMS),
-            augment=_or(config.augment, config.data in RECIPES and RECIPES[config.data].pad > 0),
+            dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], found) else DEFAULT_DIMS),
+            augment=_or(config.augment, meaning.is_augmented(config.data)),
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )
-    refuse_idle(values, idle(values))
+    refuse_idle(found, _changed(given, found))
     return complete
 
 

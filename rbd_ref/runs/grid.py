@@ -182,8 +182,12 @@ class Grid:
     @property
     def fixed(self) -> list[dict[str, Any]]:
         """Each combination of what varies, the seed apart; those that differ in nothing that has an effect are one."""
-        every = _product({name: values for name, values in self.axes.items() if name != "seed"})
-        return list({name_of(point): point for point in map(self._effective, every)}.values())
+        return list({name_of(point): point for point in map(self._effective, self._combinations)}.values())
+
+    @property
+    def _combinations(self) -> list[dict[str, Any]]:
+        """Each combination of what varies, the seed apart, on which it does not depend what has an effect."""
+        return _product({name: values for name, values in self.axes.items() if name != "seed"})
 
     def _effective(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings of a point without those that mean nothing to its method, as --dims to sgd."""
@@ -228,10 +232,9 @@ class Grid:
 
     def _check_effects(self) -> None:
         """Refuse a setting that has an effect on none of the runs; that it has none on some is no fault."""
-        points = [{**self.base, **settings} for settings in _product(self.axes)]
-        without = [configs.idle(values) for values in points]
-        for name in set.intersection(*(set(idle) for idle in without)):
-            configs.refuse_idle(points[0], [name])
+        points = [{**self.base, **settings} for settings in self._combinations]
+        always = set.intersection(*(set(configs.idle(values)) for values in points))
+        configs.refuse_idle(configs.filled(points[0]), sorted(always))
 
     def contains(self, other: Grid) -> bool:
         """Whether all runs of another grid are runs of this one, of the same names."""

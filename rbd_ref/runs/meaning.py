@@ -38,9 +38,9 @@ def _moves(values: Values) -> bool:
     return values["optimiser"] == "plain" or set(methods_of(values)) != {"fpd"}
 
 
-def _augmentable(values: Values) -> bool:
-    """Whether there is an augmentation of the images, or none is wanted."""
-    return values["augment"] is not True or (values["data"] in RECIPES and RECIPES[values["data"]].pad > 0)
+def is_augmented(data: str) -> bool:
+    """Whether there is an augmentation of the images of a data set."""
+    return data in RECIPES and RECIPES[data].pad > 0
 
 
 NEEDS = {
@@ -49,7 +49,9 @@ NEEDS = {
         lambda values: not values["compartments"].startswith("proportional"),
     ),
     "momentum": Need("a method beside fpd with optimiser adam, which has moments of its own", _moves),
-    "augment": Need("a data set that the paper augments", _augmentable),
+    "augment": Need(
+        "a data set that the paper augments", lambda values: not values["augment"] or is_augmented(values["data"])
+    ),
     "data_dir": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),
     "mirror": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),
     "on_divergence": Need(
