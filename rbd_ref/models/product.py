@@ -61,15 +61,17 @@ def multiply_in_parallel(
 ) -> None:  # fmt: skip
     """`multiply` of `count` images, which are divided among threads, or if there is but one its rows."""
     height = rows.shape[0]
-    units = count if count > 1 else (height + ROWS - 1) // ROWS
+    by_image = count > 1
+    units = count if by_image else (height + ROWS - 1) // ROWS
     for p in prange(parts):
         low = units * p // parts
         high = units * (p + 1) // parts
-        if count > 1:
-            multiply(a, rows, terms, b, start, c, places, taps, images, keep, floor, low, high, 0, height)
-        else:
-            high = min(high * ROWS, height)
-            multiply(a, rows, terms, b, start, c, places, taps, images, keep, floor, 0, 1, low * ROWS, high)
+        # One call, so that LLVM has the tiles to inline once only: it compiles in half the time.
+        first = low if by_image else 0
+        last = high if by_image else 1
+        top = 0 if by_image else low * ROWS
+        bottom = height if by_image else min(high * ROWS, height)
+        multiply(a, rows, terms, b, start, c, places, taps, images, keep, floor, first, last, top, bottom)
 
 
 class Product:
