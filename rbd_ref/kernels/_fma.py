@@ -45,8 +45,10 @@ def _probe() -> str:
     return str(machine.emit_assembly(binding.parse_assembly(PROBE)))
 
 
-# Rows of a tile, each a sum in one vector: as many as 32 registers of 64 bytes keep busy, or as 16 of 32 bytes hold.
-ROWS = 6 if config.DISABLE_JIT or "zmm" not in _probe() else 8
+# Whether a register holds a whole vector: then there are 32 of them, and tiles of two vectors.
+WIDE = not config.DISABLE_JIT and "zmm" in _probe()
+# Rows of a tile, each a sum in one vector or two: as many as keep the units busy, or as 16 registers of 32 bytes hold.
+ROWS = 8 if WIDE else 6
 
 
 @cache
@@ -143,6 +145,10 @@ class _Vectors:  # pragma: no cover
         opaque = getattr(self.pointer, "is_opaque", True)
         return self.builder.bitcast(pointer, self.pointer), ".p0" if opaque else f".p0v{self.count}f{8 * self.size}"
 
+    def columns(self, number: int) -> range:
+        """Where so many vectors in a row begin."""
+        return range(0, number * self.count, self.count)
+
     def splat(self, scalar: Any, kind: Any = None) -> Any:
         """The same number in all lanes."""
         undefined = ir.Constant(kind or self.type, ir.Undefined)
@@ -180,7 +186,7 @@ class _Vectors:  # pragma: no cover
 def _sums(
     vectors: _Vectors, factors: list[Any], terms: Any, b: Any, step: Any, depth: Any, sums: list[Any]
 ) -> Any:  # pragma: no cover
-    """The loop over k: each sum takes fma(factor[terms[k]], b[k], sum)."""
+    """The loop over k: each sum takes fma(factor[terms[k]], b[k], sum), row by row of one vector, then of the next."""
     builder = vectors.builder
     before = builder.block
     loop = builder.append_basic_block("terms")
@@ -190,9 +196,10 @@ def _sums(
     phis = [builder.phi(value.type) for value in (I64(0), b, *sums)]
     k, pointer, *current = phis
     place = builder.load(builder.gep(terms, [k]))
-    row = vectors.load(pointer)
+    columns = [vectors.load(builder.gep(pointer, [I64(j)])) for j in vectors.columns(len(sums) // len(factors))]
     taken = [vectors.splat(builder.load(builder.gep(factor, [place]))) for factor in factors]
-    further = [vectors.fma(a, row, total) for a, total in zip(taken, current, strict=True)]
+    pairs = [(a, column) for column in columns for a in taken]
+    further = [vectors.fma(a, column, total) for (a, column), total in zip(pairs, current, strict=True)]
     following = [builder.add(k, I64(1)), builder.gep(pointer, [step]), *further]
     for phi, first, other in zip(phis, (I64(0), b, *sums), following, strict=True):
         phi.add_incoming(first, before)
@@ -206,8 +213,10 @@ def _sums(
     return results
 
 
-def _generate(context: Any, builder: Any, signature: Any, arguments: Any, *, masked: bool) -> Any:  # pragma: no cover
-    """The code of a tile."""
+def _generate(
+    context: Any, builder: Any, signature: Any, arguments: Any, *, number: int, masked: bool
+) -> Any:  # pragma: no cover
+    """The code of a tile that is `number` vectors wide."""
     kinds = signature.args
     views = [context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
              for kind, value in zip(kinds, arguments, strict=True)]  # fmt: skip
@@ -215,15 +224,18 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any, *, mas
     item = kinds[0].dtype
     vectors = _Vectors(builder, context.get_data_type(item), item.bitwidth // 8, lanes if masked else None)
     factors = []
-    targets = []
+    rows_of_c = []
     for r in range(ROWS):  # beyond the last row it is the last row again, which is stored several times
         place = builder.add(i, I64(r))
         place = builder.select(builder.icmp_signed("<", place, last), place, last)
         factors.append(builder.gep(a.data, [builder.add(builder.load(builder.gep(rows.data, [place])), shift)]))
         target = builder.add(builder.load(builder.gep(places.data, [place])), builder.add(to, j))
-        targets.append(builder.gep(c.data, [target]))
+        rows_of_c.append(builder.gep(c.data, [target]))
     first = builder.gep(start.data, [j])
-    sums = [vectors.load(builder.select(keep, target, first)) for target in targets]
+    columns = vectors.columns(number)
+    targets = [builder.gep(row, [I64(column)]) for column in columns for row in rows_of_c]
+    firsts = [builder.gep(first, [I64(column)]) for column in columns for _ in rows_of_c]
+    sums = [vectors.load(builder.select(keep, *places)) for places in zip(targets, firsts, strict=True)]
     depth = unpacked(builder, b.shape, 2)[0]
     step = builder.sdiv(unpacked(builder, b.strides, 2)[0], I64(vectors.size))
     sums = _sums(vectors, factors, terms.data, builder.gep(b.data, [j]), step, depth, sums)
@@ -233,8 +245,8 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any, *, mas
     return context.get_dummy_value()
 
 
-def _make_tile(masked: bool) -> Any:
-    """`tile` for whole vectors, or for the first lanes of one."""
+def _make_tile(number: int, *, masked: bool) -> Any:
+    """`tile` for so many whole vectors, or for the first lanes of one."""
 
     def typing(
         _: Any, a: Any, rows: Any, i: Any, last: Any, shift: Any, terms: Any, b: Any, j: Any, start: Any, c: Any,
@@ -244,14 +256,16 @@ def _make_tile(masked: bool) -> Any:
         signature = types.none(
             a, rows, n, n, n, terms, b, n, start, c, places, n, types.boolean, a.dtype, n
         )  # fmt: skip
-        return signature, lambda *code: _generate(*code, masked=masked)
+        return signature, lambda *code: _generate(*code, number=number, masked=masked)
 
     return plain_tile if config.DISABLE_JIT else intrinsic(typing)
 
 
 # tile(a, rows, i, last, shift, terms, b, j, start, c, places, to, keep, floor, lanes): of ROWS rows m from i on, up to
-# `last`, and of a vector of columns from j on, c[places[m] + to + j ..] becomes at least `floor`, or the sum of
-# a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ..., from start[j ..] or, with `keep`, from c.
-tile: Any = _make_tile(masked=False)
-# The same of the first `lanes` columns only.
-edge_tile: Any = _make_tile(masked=True)
+# `last`, and of the `lanes` columns of a vector from j on, c[places[m] + to + j ..] becomes at least `floor`, or the sum
+# of a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ..., from start[j ..] or, with `keep`, from c.
+tile: Any = _make_tile(1, masked=False)
+# The same of two vectors. Where a register holds a whole vector, one alone waits for the factors to be loaded.
+wide_tile: Any = _make_tile(2, masked=False)
+# The same of the first `lanes` columns of a vector.
+edge_tile: Any = _make_tile(1, masked=True)

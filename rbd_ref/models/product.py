@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from rbd_ref._types import Indices
-from rbd_ref.kernels._fma import BYTES, ROWS, check_hardware, edge_tile, tile
+from rbd_ref.kernels._fma import BYTES, ROWS, WIDE, check_hardware, edge_tile, tile, wide_tile
 from rbd_ref.kernels._jit import kernel, parallel_kernel, prange, widest
 
 Array = Any  # a float array, or autograd's box around one
@@ -37,6 +37,7 @@ def multiply(
     lanes = BYTES // a.itemsize
     left = b.shape[2] % lanes
     whole = b.shape[2] - left
+    wide = whole - whole % (2 * lanes) if WIDE else 0
     for n in range(first, last):
         if keep:
             c[n * images[1] : (n + 1) * images[1]] = 0
@@ -47,7 +48,12 @@ def multiply(
             least = floor if t == b.shape[0] - 1 else b.dtype.type(-np.inf)
             for block in range(low, high, BLOCK):
                 end = min(block + BLOCK, high)
-                for j in range(0, whole, lanes):
+                for j in range(0, wide, 2 * lanes):
+                    for i in range(block, end, ROWS):
+                        wide_tile(
+                            a, rows, i, end - 1, shift, terms, b[t], j, start, c, places, to, more, least, 2 * lanes
+                        )
+                for j in range(wide, whole, lanes):
                     for i in range(block, end, ROWS):
                         tile(a, rows, i, end - 1, shift, terms, b[t], j, start, c, places, to, more, least, lanes)
                 for i in range(block, end if left else block, ROWS):
