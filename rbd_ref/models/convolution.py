@@ -1,7 +1,7 @@
 """Convolutions and pooling: operations on the pixels of images; see operations.py for what an operation is.
 
 A convolution is the product of product.py, whose indices say where the pixels of each patch lie: none is copied, on the
-way there or back. Only images that need zeros around them are copied, to where there are zeros.
+way there or back. Only images and slopes that need zeros around them are copied, to where there are zeros.
 Tests: tests/test_networks.py.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rbd_ref._types import Indices
 from rbd_ref.kernels._jit import parallel_kernel, prange
 from rbd_ref.models.architectures import Shape, margins
 from rbd_ref.models.operations import Into, Operation, by_image, sum_rows, sums_by_image
@@ -28,15 +29,6 @@ def enter(x: Array, wide: Array, top: int, left: int) -> None:
         for y in range(x.shape[1]):
             for i in range(x.shape[2]):
                 wide[n, top + y, left + i] = x[n, y, i]
-
-
-@parallel_kernel
-def leave(wide: Array, x: Array, top: int, left: int) -> None:
-    """And out of them."""
-    for n in prange(x.shape[0]):
-        for y in range(x.shape[1]):
-            for i in range(x.shape[2]):
-                x[n, y, i] = wide[n, top + y, left + i]
 
 
 def by_row(x: Array) -> Array:
@@ -93,21 +85,13 @@ class Conv2d(Operation):
         self.to_weights = Product(
             window.places, window.pixels, np.arange(len(window.places)) * j, taps=(starts, np.zeros_like(starts))
         )
-        self.to_images = Product(
-            rows, np.arange(j), window.pixels, taps=(np.zeros_like(window.taps), window.taps), count=window.n,
-            images=(size, window.image),
-        )  # fmt: skip
+        self.to_images = Gather(self, stride) if self.padded else Scatter(self)
         self.zeros = np.zeros(j, dtype=self.dtype)
 
     @cached_property
     def _wide(self) -> Array:
         """Room for images with zeros around them, which stay."""
         return np.zeros(self.window.padded, dtype=self.dtype)
-
-    @cached_property
-    def _slopes(self) -> Array:
-        """Room for the gradients of such images."""
-        return np.empty(self.window.padded, dtype=self.dtype)
 
     @cached_property
     def _turned(self) -> Array:
@@ -142,14 +126,102 @@ class Conv2d(Operation):
             sums_by_image(rows, self._sums)
             sum_rows(self._sums, db)
         if dx is not None:
-            self._to_images(rows, dx)
+            np.copyto(self._turned, self.w.reshape(-1, *self.w.shape[2:]).transpose(0, 2, 1))
+            self.to_images(g, self._turned, dx)
 
-    def _to_images(self, g: Array, dx: Array) -> None:
-        wide = self._slopes if self.padded else dx
-        np.copyto(self._turned, self.w.reshape(-1, *self.w.shape[2:]).transpose(0, 2, 1))
-        self.to_images(g, self._turned, wide.reshape(-1))
-        if self.padded:
-            leave(by_row(wide), by_row(dx), self.window.top, self.window.left * self.window.channels)
+
+class Scatter:
+    """dx without zeros around the images: tap by tap, every pixel of g adds to the pixel that it came from.
+
+    Each tap reads dx and writes it again; but no term is one of a pixel of g that is not there."""
+
+    def __init__(self, layer: Conv2d) -> None:
+        window = layer.window
+        j = layer.shape[3]
+        rows = np.arange(len(window.pixels)) * j
+        taps = (np.zeros_like(window.taps), window.taps)
+        images = (len(rows) * j, window.image)
+        self.product = Product(rows, np.arange(j), window.pixels, taps=taps, count=window.n, images=images)
+
+    def __call__(self, g: Array, kernels: Array, dx: Array) -> None:
+        """dx from g and the kernels (k k, j, channels)."""
+        self.product(g, kernels, dx.reshape(-1))
+
+
+class Phase(NamedTuple):
+    """Along an axis, the pixels first, first + s, ...: all of them have the same taps.
+
+    Tap p of pixel first + s i meets the slope i + shift_p, counted with the zeros before the slopes."""
+
+    first: int
+    pixels: int
+    taps: Array
+    shifts: Array
+
+
+class Axis:
+    """An axis of `size` pixels, with `before` zeros, whose slopes are `out`."""
+
+    def __init__(self, size: int, k: int, stride: int, before: int, out: int) -> None:
+        self.zeros = max(0, -((before - k + 1) // stride))  # before the slopes, so that there is one for every tap
+        self.length = self.zeros + max(out, (size - 1 + before) // stride + 1)
+        self.phases = []
+        for first in range(min(stride, size)):
+            taps = np.arange((first + before) % stride, k, stride)
+            shifts = (first + before - taps) // stride + self.zeros
+            self.phases.append(Phase(first, len(range(first, size, stride)), taps, shifts))
+
+
+class Gather:
+    """dx with zeros around the images: every pixel of dx takes all of its terms, while its sum stays in registers.
+
+    With stride s there are s s kinds of pixels, which have unlike taps. Slopes that are not there are zeros: such a
+    term, +0 or -0, changes no bit of a sum that began at +0."""
+
+    def __init__(self, layer: Conv2d, stride: int) -> None:
+        window = layer.window
+        k = layer.kernels[0]
+        self.layer = layer
+        self.down = Axis(window.height, k, stride, window.top, window.rows)
+        self.across = Axis(window.width, k, stride, window.left, window.columns)
+        self.parts = [self._part(y, x, k, stride) for y in self.down.phases for x in self.across.phases]
+        self.zeros = np.zeros(window.channels, dtype=layer.dtype)
+
+    def _part(self, y: Phase, x: Phase, k: int, stride: int) -> tuple[Indices, Product]:
+        """The taps of one kind of pixels, and their product."""
+        window = self.layer.window
+        j = self.layer.shape[3]
+        line = self.across.length
+        shifts = (y.shifts[:, np.newaxis] * line + x.shifts).ravel() * j
+        pixels = _grid(y.pixels, x.pixels, window.width) * stride + (y.first * window.width + x.first)
+        product = Product(
+            _grid(y.pixels, x.pixels, line) * j,
+            (shifts[:, np.newaxis] + np.arange(j)).ravel(),
+            pixels * window.channels,
+            count=window.n,
+            images=(self.down.length * line * j, window.height * window.width * window.channels),
+        )
+        return (y.taps[:, np.newaxis] * k + x.taps).ravel(), product
+
+    @cached_property
+    def _wide(self) -> Array:
+        """Room for slopes with zeros around them, which stay."""
+        return np.zeros(
+            (self.layer.window.n, self.down.length, self.across.length, self.layer.shape[3]), self.zeros.dtype
+        )
+
+    @cached_property
+    def _chosen(self) -> list[Array]:
+        """Room for the kernels of each kind of pixels."""
+        j = self.layer.shape[3]
+        return [np.empty((len(taps), j, self.zeros.size), dtype=self.zeros.dtype) for taps, _ in self.parts]
+
+    def __call__(self, g: Array, kernels: Array, dx: Array) -> None:
+        """dx from g and the kernels (k k, j, channels)."""
+        enter(by_row(g), by_row(self._wide), self.down.zeros, self.across.zeros * g.shape[3])
+        for (taps, product), chosen in zip(self.parts, self._chosen, strict=True):
+            np.take(kernels, taps, axis=0, out=chosen, mode="clip")  # any other mode makes a copy first
+            product(self._wide, chosen.reshape(1, -1, self.zeros.size), dx.reshape(-1), self.zeros)
 
 
 # Pooling
