@@ -2,7 +2,7 @@
 
 A convolution is the product of product.py, whose indices say where the pixels of each patch lie: none is copied, on the
 way there or back. Only images and slopes that need zeros around them are copied, to where there are zeros.
-Tests: tests/test_networks.py.
+Tests: tests/test_convolution.py, tests/test_networks.py.
 """
 
 from __future__ import annotations
