@@ -12,21 +12,34 @@ from typing import Any
 
 import numpy as np
 
-from rbd_ref.kernels._jit import parallel_kernel, prange
+from rbd_ref.kernels._jit import device, parallel_kernel, prange
 from rbd_ref.models.architectures import EPSILON, Shape
 from rbd_ref.models.operations import Into, Operation, by_image, sum_rows, sums_by_image
 from rbd_ref.models.product import Array
 
 
+@device
+def square(x: Any, mean: Any) -> Any:
+    """(x - mean)^2, difference and square rounded once each."""
+    centred = x - mean
+    return centred * centred
+
+
 @parallel_kernel
 def squares_by_image(x: Array, mean: Array, out: Array) -> None:
-    """out_nc = sum over p of (x_npc - mean_c)^2, difference and square rounded once each, in order and in binary64."""
+    """out_nc = sum over p of (x_npc - mean_c)^2, in order and in binary64; four pixels at a time, as out is in memory."""
+    whole = x.shape[1] - x.shape[1] % 4
     for n in prange(x.shape[0]):
         out[n] = 0.0
-        for p in range(x.shape[1]):
+        for p in range(0, whole, 4):
             for c in range(x.shape[2]):
-                centred = x[n, p, c] - mean[c]
-                out[n, c] += centred * centred
+                total = out[n, c] + square(x[n, p, c], mean[c])
+                total = total + square(x[n, p + 1, c], mean[c])
+                total = total + square(x[n, p + 2, c], mean[c])
+                out[n, c] = total + square(x[n, p + 3, c], mean[c])
+        for p in range(whole, x.shape[1]):
+            for c in range(x.shape[2]):
+                out[n, c] += square(x[n, p, c], mean[c])
 
 
 @parallel_kernel
@@ -42,9 +55,20 @@ def scale_and_shift(x: Array, mean: Array, r: Array, scale: Array, shift: Array,
 @parallel_kernel
 def slopes_by_image(x: Array, mean: Array, r: Array, g: Array, out: Array) -> None:
     """With z = (x - mean) r: out_n0c = sum over p of g, out_n1c = sum over p of g z, in order and in binary64."""
+    whole = x.shape[1] - x.shape[1] % 4
     for n in prange(x.shape[0]):
         out[n] = 0.0
-        for p in range(x.shape[1]):
+        for p in range(0, whole, 4):
+            for c in range(x.shape[2]):
+                total = out[n, 0, c] + g[n, p, c]
+                total = total + g[n, p + 1, c]
+                total = total + g[n, p + 2, c]
+                out[n, 0, c] = total + g[n, p + 3, c]
+                total = out[n, 1, c] + g[n, p, c] * ((x[n, p, c] - mean[c]) * r[c])
+                total = total + g[n, p + 1, c] * ((x[n, p + 1, c] - mean[c]) * r[c])
+                total = total + g[n, p + 2, c] * ((x[n, p + 2, c] - mean[c]) * r[c])
+                out[n, 1, c] = total + g[n, p + 3, c] * ((x[n, p + 3, c] - mean[c]) * r[c])
+        for p in range(whole, x.shape[1]):
             for c in range(x.shape[2]):
                 out[n, 0, c] += g[n, p, c]
                 out[n, 1, c] += g[n, p, c] * ((x[n, p, c] - mean[c]) * r[c])
