@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rbd_ref._types import Float32Array, Indices, Words
+from rbd_ref.kernels._butterflies import LANES, first_levels
 from rbd_ref.kernels._jit import device, kernel, parallel_kernel, prange, widest
 from rbd_ref.kernels.families import KeyPair, fill_words, flip
 from rbd_ref.kernels.prng import threefry2x32
@@ -125,16 +126,6 @@ def four(a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> tuple[np
 
 
 @kernel
-def first_levels(x: Float32Array) -> None:
-    """Levels 1, 2 and 4."""
-    for j in range(0, x.size, 8):
-        a, b, c, d = four(x[j], x[j + 1], x[j + 2], x[j + 3])
-        e, f, g, h = four(x[j + 4], x[j + 5], x[j + 6], x[j + 7])
-        x[j], x[j + 1], x[j + 2], x[j + 3] = a + e, b + f, c + g, d + h
-        x[j + 4], x[j + 5], x[j + 6], x[j + 7] = a - e, b - f, c - g, d - h
-
-
-@kernel
 def pairs(x: Float32Array, h: int, q: int, n: int) -> None:
     """Level h for n pairs from pair q on, all of one block of 2 h elements."""
     widest()
@@ -169,12 +160,14 @@ def levels(x: Float32Array, h: int) -> None:
 @kernel
 def block_levels(x: Float32Array) -> None:
     """All levels of a block that stays in the second cache: first those of its parts that stay in the first."""
+    widest()
     near = min(x.size, NEAR)
     for start in range(0, x.size, near):
         part = x[start : start + near]
-        if near >= 8:
-            first_levels(part)
-        levels(part, 8 if near >= 8 else 1)
+        whole = near - near % LANES
+        for j in range(0, whole, LANES):
+            first_levels(part, j)
+        levels(part, LANES if whole else 1)
     levels(x, near)
 
 

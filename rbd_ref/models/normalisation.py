@@ -27,7 +27,7 @@ def square(x: Any, mean: Any) -> Any:
 
 @parallel_kernel
 def squares_by_image(x: Array, mean: Array, out: Array) -> None:
-    """out_nc = sum over p of (x_npc - mean_c)^2, in order and in binary64; four pixels at a time, as out is in memory."""
+    """out_nc = sum over p of (x_npc - mean_c)^2, in order and in binary64; four at a time, as out is in memory."""
     whole = x.shape[1] - x.shape[1] % 4
     for n in prange(x.shape[0]):
         out[n] = 0.0
