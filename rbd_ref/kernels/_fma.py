@@ -263,7 +263,7 @@ def _make_tile(number: int, *, masked: bool) -> Any:
 
 # tile(a, rows, i, last, shift, terms, b, j, start, c, places, to, keep, floor, lanes): of ROWS rows m from i on, up to
 # `last`, and of the `lanes` columns of a vector from j on, c[places[m] + to + j ..] becomes at least `floor`, or the
-# sum of a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ..., from start[j ..] or, with `keep`, from c.
+# sum of a[rows[m] + shift + terms[k]] b[k, j ..] by fma over k = 0, 1, 2, ..., from start[j ..] or from c (`keep`).
 tile: Any = _make_tile(1, masked=False)
 # The same of two vectors. Where a register holds a whole vector, one alone waits for the factors to be loaded.
 wide_tile: Any = _make_tile(2, masked=False)
