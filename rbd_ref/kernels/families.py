@@ -155,15 +155,10 @@ def flip(x: np.float32, word: np.uint32, b: int) -> np.float32:
     return np.uint32(np.float32(x).view(np.uint32) ^ sign).view(np.float32)
 
 
-@kernel
-def fill_bernoulli(x0: Words, x1: Words, phi: Float32Array) -> None:
-    """Elements 64p .. 64p + 63 from block p: +-1 as the bit is, less 1/2."""
-    widest()
-    for p in range(x0.size):
-        for b in range(32):
-            phi[64 * p + b] = flip(ONE, x0[p], b) - HALF
-        for b in range(32):
-            phi[64 * p + 32 + b] = flip(ONE, x1[p], b) - HALF
+@device
+def bernoulli_value(word: np.uint32, b: int) -> np.float32:
+    """+-1 as bit b of the word is, less 1/2."""
+    return np.float32(flip(ONE, word, b) - HALF)
 
 
 @device

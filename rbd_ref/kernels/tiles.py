@@ -4,9 +4,9 @@ with them.
 `hold` makes a stretch, `dot` takes its inner products and `add` adds a multiple of it to an update. What is held is
 words:
 
-    normal, uniform, bernoulli-graphcore    the entries, as the bits of floats
-    rademacher                              x0 and x1 of its blocks: one bit an element, never a float
-    sparse                                  where each tile's non-zeros begin in what follows: 2 place + sign of each
+    normal, uniform                     the entries, as the bits of floats
+    rademacher, bernoulli-graphcore     x0 and x1 of its blocks: one bit an element
+    sparse                              where each tile's non-zeros begin in what follows: 2 place + sign of each
 
 A stretch has one tile, of `sparse` several, since one has too few non-zeros to be made with wide vectors.
 
@@ -22,13 +22,14 @@ import numpy as np
 from rbd_ref._types import Float32Array, Float64Array, Words
 from rbd_ref.kernels._jit import device, kernel, on_stack, widest
 from rbd_ref.kernels.families import (
+    BERNOULLI,
     NORMAL,
     RADEMACHER,
     SPARSE,
     UNIFORM,
     FamilyCode,
     KeyPair,
-    fill_bernoulli,
+    bernoulli_value,
     fill_normal,
     fill_sparse,
     fill_uniform,
@@ -59,7 +60,7 @@ def stretch(family: FamilyCode) -> int:
 @kernel
 def tile_words(family: FamilyCode, size: int) -> int:
     """Words that a tile takes, in a compartment of `size` elements; a stretch takes no more than its tiles would."""
-    if family.code == RADEMACHER:
+    if family.code == RADEMACHER or family.code == BERNOULLI:
         return 2 * BLOCKS
     if family.code == SPARSE:
         length = size // ((size + family.window - 1) // family.window)
@@ -110,11 +111,7 @@ def hold(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int
         hold_pairs(family, key, i, first, n, scratch, held)
     else:
         blocks = (n + 63) // 64
-        words = held if family.code == RADEMACHER else scratch
-        x0, x1 = words[:blocks], words[BLOCKS : BLOCKS + blocks]
-        fill_words(key, i, first // 64, x0, x1)
-        if family.code != RADEMACHER:
-            fill_bernoulli(x0, x1, held.view(np.float32))
+        fill_words(key, i, first // 64, held[:blocks], held[BLOCKS : BLOCKS + blocks])
 
 
 @device
@@ -161,6 +158,31 @@ def lane_sum_signs(x0: Words, x1: Words, g: Float32Array) -> float:
 
 
 @kernel
+def lane_sums_bernoulli(x0: Words, x1: Words, g: Float32Array, sums: Float64Array) -> None:
+    """`lane_sum` of g with the entries of these blocks, and of the entries with themselves."""
+    widest()
+    lanes = on_stack(LANES)
+    squares = on_stack(LANES)
+    lanes[:] = np.float32(0)
+    squares[:] = np.float32(0)
+    whole = g.size // LANES
+    for p in range(whole):
+        for b in range(32):
+            phi = bernoulli_value(x0[p], b)
+            lanes[b] += phi * g[64 * p + b]
+            squares[b] += phi * phi
+        for b in range(32):
+            phi = bernoulli_value(x1[p], b)
+            lanes[32 + b] += phi * g[64 * p + 32 + b]
+            squares[32 + b] += phi * phi
+    for b in range(g.size - LANES * whole):
+        phi = bernoulli_value(x0[whole] if b < 32 else x1[whole], b % 32)
+        lanes[b] += phi * g[LANES * whole + b]
+        squares[b] += phi * phi
+    sums[0], sums[1] = halves(lanes), halves(squares)
+
+
+@kernel
 def lane_sum_sparse(entries: Words, g: Float32Array) -> float:
     """`lane_sum` of g with these non-zeros."""
     lanes = on_stack(LANES)
@@ -180,6 +202,8 @@ def dot(family: FamilyCode, held: Words, g: Float32Array, square: bool, sums: Su
             sums[t, 1] = held[t + 1] - held[t]
     elif family.code == RADEMACHER:
         sums[0, 0], sums[0, 1] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g), g.size
+    elif family.code == BERNOULLI:
+        lane_sums_bernoulli(held[:BLOCKS], held[BLOCKS:], g, sums[0])
     else:
         phi = held.view(np.float32)
         sums[0, 0], sums[0, 1] = lane_sum(phi, g), (lane_sum(phi, phi[: g.size]) if square else 0.0)
@@ -208,6 +232,20 @@ def add_signs(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
 
 
 @kernel
+def add_bernoulli(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
+    """u <- u + a phi of the entries of these blocks."""
+    widest()
+    whole = u.size // 64
+    for p in range(whole):
+        for b in range(32):
+            u[64 * p + b] += np.float32(a * bernoulli_value(x0[p], b))
+        for b in range(32):
+            u[64 * p + 32 + b] += np.float32(a * bernoulli_value(x1[p], b))
+    for b in range(u.size - 64 * whole):
+        u[64 * whole + b] += np.float32(a * bernoulli_value(x0[whole] if b < 32 else x1[whole], b % 32))
+
+
+@kernel
 def add_sparse(a: np.float32, entries: Words, u: Float32Array) -> None:
     """u <- u + a phi at these non-zeros."""
     for q in range(entries.size):
@@ -221,6 +259,8 @@ def add(family: FamilyCode, a: np.float32, held: Words, u: Float32Array) -> None
         add_sparse(a, held[held[0] : held[(u.size + TILE - 1) // TILE]], u)
     elif family.code == RADEMACHER:
         add_signs(a, held[:BLOCKS], held[BLOCKS:], u)
+    elif family.code == BERNOULLI:
+        add_bernoulli(a, held[:BLOCKS], held[BLOCKS:], u)
     else:
         add_multiple(a, held.view(np.float32), u)
 
