@@ -3,8 +3,10 @@
     python benchmarks/instructions.py --json benchmarks/instructions.json
 
 Counted by valgrind's callgrind on kernels compiled for AVX2 (valgrind knows no AVX-512), one thread: those of a call
-with more directions, less those of a call with fewer, so that what a call costs by itself is apart. Two counts of the
-same sources differ by some hundredths of a percent. Needs valgrind with its headers, and a C compiler.
+with more directions, less those of a call with fewer, so that what a call costs by itself is apart. `growth` is what
+one more direction costs where there are many, in units of what it costs where there are few: 1 if cost grows like d,
+whatever clocks say. Two counts of the same sources differ by some hundredths of a percent. Needs valgrind with its
+headers, and a C compiler.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from rbd_ref.spec.families import FAMILIES
 D = 101_770
 FEW = 4
 MANY = 24
+MORE = 144
 SETTINGS = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_NUM_THREADS": "1"}
 MARKS = """
 #include <valgrind/callgrind.h>
@@ -40,10 +43,10 @@ void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTR
 
 
 def calls(library: Path | None) -> None:
-    """What is counted: a call of each family at both sizes, after one that is not."""
+    """What is counted: a call of each family at all sizes, after one that is not."""
     marks, g = ctypes.CDLL(str(library)) if library else None, pseudo_random(1, D)
     for family in FAMILIES:
-        for d in (FEW, MANY):
+        for d in (FEW, MANY, MORE):
             basis = rbd.Basis(rbd.compartments.whole(D, d=d), family=family)
             basis.descend(g, step=0)
             if marks:
@@ -89,9 +92,11 @@ def main() -> None:
         found = counted(Path(folder))
     rows = {}
     for family in FAMILIES:
-        few, many = found[f"{family} {FEW}"], found[f"{family} {MANY}"]
-        rows[family] = {"an entry": (many - few) / D / (MANY - FEW), f"call, d = {MANY}": many}
-        print(f"{family:20} {rows[family]['an entry']:8.3f} an entry {many:12,} in a call, D = {D:,}, d = {MANY}")
+        few, many, more = (found[f"{family} {d}"] for d in (FEW, MANY, MORE))
+        direction = (many - few) / (MANY - FEW)
+        growth = (more - many) / (MORE - MANY) / direction
+        rows[family] = {"an entry": direction / D, f"call, d = {MANY}": many, "growth": growth}
+        print(f"{family:20} {direction / D:8.3f} an entry, {many:11,} in a call of d = {MANY}, growth {growth:.3f}")
     if options.json:
         versions = {"numba": numba.__version__, "llvmlite": llvmlite.__version__, "numpy": np.__version__}
         options.json.write_text(json.dumps({"versions": versions, "families": rows}, indent=1) + "\n")

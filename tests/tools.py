@@ -30,7 +30,9 @@ def imported(source: Path) -> set[str]:
     return {name.removeprefix("rbd_ref.") for name in names if name.startswith("rbd_ref.")}
 
 
-def run_python(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+    *arguments: str, folder: Path | None = None, timeout: float = 600, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """This Python in a process of its own."""
     return subprocess.run(
         [sys.executable, *arguments],
@@ -38,6 +40,6 @@ def run_python(*arguments: str, folder: Path | None = None, **environment: str) 
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=timeout,
         check=False,
     )
