@@ -6,7 +6,7 @@ device has it. Gradients do (models/product.py), as it doubles what a core can d
 
 Numba has no vectors of its own, so a tile is written with llvmlite's IR builder: its sums stay in registers from the
 first term to the last. Vectors have 64 bytes, which LLVM divides among the registers of the CPU.
-Tests: tests/test_product.py.
+Tests: tests/test_product.py, tests/test_fma.py.
 """
 
 from __future__ import annotations
