@@ -18,7 +18,7 @@ FLOAT, I64 = ir.FloatType(), ir.IntType(64)
 
 
 def tile_module(rows: int, vectors: int) -> str:
-    """A function with nothing but the loop of a tile: factors, terms, b and the distance of its rows, depth, results."""
+    """A function with the loop of a tile alone: factors, terms, b and the distance of its rows, depth, results."""
     module = ir.Module()
     pointer = FLOAT.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [pointer] * rows + [I64.as_pointer(), pointer, I64, I64, pointer])
