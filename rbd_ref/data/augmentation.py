@@ -23,11 +23,11 @@ Tests: tests/test_data.py.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rbd_ref._check import member
 from rbd_ref._types import Bytes, Float32Array, Indices, Words
@@ -53,16 +53,26 @@ RECIPES = {
 }
 
 
+@kernel
+def fill_standardised(x: Bytes, out: Float32Array) -> None:
+    """Step 3 of the specification for `cifar-10`, of images (count, n): sums of integers, then two roundings."""
+    n = x.shape[1]
+    for i in range(x.shape[0]):
+        total = 0
+        square = 0
+        for j in range(n):
+            total += np.int64(x[i, j])
+            square += np.int64(x[i, j]) * np.int64(x[i, j])
+        root = math.sqrt(max(n * square - total * total, 255**2 * n))
+        for j in range(n):
+            out[i, j] = np.float32((n * np.int64(x[i, j]) - total) / root)
+
+
 def standardise(images: Bytes) -> Float32Array:
-    """Step 3 of the specification for `cifar-10`: all sums are of integers below 2^53, so exact in float64."""
-    values = images.reshape(len(images), -1).astype(np.float64)
-    n = values.shape[1]
-    total = values.sum(axis=1)
-    spread = np.maximum(n * np.einsum("ij,ij->i", values, values) - total * total, 255**2 * n)
-    values *= n
-    values -= total[:, None]
-    values /= np.sqrt(spread)[:, None]
-    return values.astype(np.float32).reshape(images.shape)
+    """Images with mean 0 and variance 1."""
+    out = np.empty(images.shape, dtype=np.float32)
+    fill_standardised(np.ascontiguousarray(images).reshape(len(images), -1), out.reshape(len(images), -1))
+    return out
 
 
 def network_input(name: str, images: Bytes) -> Float32Array:
@@ -91,17 +101,34 @@ def blocks(k0: np.uint32, k1: np.uint32, positions: Indices) -> Words:
     return words
 
 
-def crop(images: Bytes, pad: int, corners: Words, flipped: NDArray[np.bool_]) -> Bytes:
-    """Windows of padded images: steps 1 and 2, with `corners` the words (r, c)."""
+@kernel
+def crop(images: Bytes, pad: int, corners: Words) -> Bytes:
+    """Windows of images with zeros around them: step 1, with `corners` the words (r, c)."""
     count, height, width, channels = images.shape
-    padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), dtype=np.uint8)
-    padded[:, pad:-pad, pad:-pad] = images
-    places = (corners.astype(np.uint64) * np.uint64(2 * pad + 1)) >> np.uint64(32)
-    windows = np.empty_like(images)
-    for i, (top, left) in enumerate(places.T.tolist()):
-        window = padded[i, top : top + height, left : left + width]
-        windows[i] = window[:, ::-1] if flipped[i] else window
+    windows = np.zeros_like(images)
+    source, target = images.reshape(-1), windows.reshape(-1)
+    for i in range(count):
+        top = (int(corners[0, i]) * (2 * pad + 1) >> 32) - pad
+        left = (int(corners[1, i]) * (2 * pad + 1) >> 32) - pad
+        for y in range(max(0, -top), min(height, height - top)):
+            begin = ((i * height + top + y) * width + max(0, left)) * channels
+            place = ((i * height + y) * width + max(0, -left)) * channels
+            for j in range((width - abs(left)) * channels):
+                target[place + j] = source[begin + j]
     return windows
+
+
+@kernel
+def flip(images: Bytes, chosen: Bytes) -> None:
+    """Step 2, in place, of the images that are chosen."""
+    _, height, width, channels = images.shape
+    for i in np.flatnonzero(chosen):
+        for y in range(height):
+            for x in range(width // 2):
+                for c in range(channels):
+                    first = images[i, y, x, c]
+                    images[i, y, x, c] = images[i, y, width - 1 - x, c]
+                    images[i, y, width - 1 - x, c] = first
 
 
 def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Indices) -> Float32Array:
@@ -113,8 +140,10 @@ def augmented(name: str, images: Bytes, seed: int, epoch: int, positions: Indice
     words = blocks(k0, k1, np.asarray(positions))
     corners = words[:, 0]
     b = words[0, 1]
-    flipped = (b >> np.uint32(31) != 0) & recipe.flip
-    result = network_input(name, crop(images, recipe.pad, corners, flipped))
+    windows = crop(images, recipe.pad, corners)
+    if recipe.flip:
+        flip(windows, (b >> np.uint32(31)).astype(np.uint8))
+    result = network_input(name, windows)
     if recipe.brightness:
         delta = (b >> np.uint32(8)).astype(np.float32) * np.float32(2**-24) - np.float32(0.5)
         result += delta[:, None, None, None]
