@@ -947,6 +947,7 @@ def equally_often(counts: np.ndarray) -> None:
     assert chi < freedom + 5 * np.sqrt(2 * freedom) + 5
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("name", "windows"), [("mnist", 7), ("cifar-10", 9)])
 def test_crops_and_flips_are_equally_often(name: str, windows: int) -> None:
     """One bright pixel a little off the middle shows where the window was and whether it was turned over."""

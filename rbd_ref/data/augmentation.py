@@ -61,11 +61,11 @@ def fill_standardised(x: Bytes, out: Float32Array) -> None:
         total = 0
         square = 0
         for j in range(n):
-            total += np.int64(x[i, j])
-            square += np.int64(x[i, j]) * np.int64(x[i, j])
+            total += int(x[i, j])
+            square += int(x[i, j]) * int(x[i, j])
         root = math.sqrt(max(n * square - total * total, 255**2 * n))
         for j in range(n):
-            out[i, j] = np.float32((n * np.int64(x[i, j]) - total) / root)
+            out[i, j] = np.float32((n * int(x[i, j]) - total) / root)
 
 
 def standardise(images: Bytes) -> Float32Array:
