@@ -2,6 +2,10 @@
 
 Shapes and their order in theta are those of the `Network`; here is only what XLA does with the tensors. Gradients agree
 with the reference's to a tolerance, so sums have whatever order XLA gives them.
+
+On a CPU, XLA reads theta where it lies if it begins at a multiple of 64 bytes, and copies it otherwise. It cannot be
+told where to put the gradient, nor may NumPy write to what it made, so that is copied once, into an array that is used
+again for a later step.
 Tests: tests/test_jax_backend.py.
 """
 
@@ -10,13 +14,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from rbd_jax.rounding import Array
+from rbd_ref._types import Float32Array
 from rbd_ref.models.architectures import EPSILON, Network
+from rbd_ref.models.plan import gradient_array
 
 EXACT = lax.Precision.HIGHEST  # float32 as on a CPU, where a device has something cheaper
 LAYOUT = ("NHWC", "HWIO", "NHWC")  # of images, kernels and what comes out
@@ -98,3 +107,18 @@ def value_and_gradient(network: Network, theta: Array, x: Array, y: Array) -> tu
     """The loss and its gradient with respect to theta; compiled once for a network and a shape of batch."""
     found: tuple[Array, Array] = jax.value_and_grad(partial(loss, network))(theta, x, y)
     return found
+
+
+def platform() -> str:
+    """Of the device that JAX computes on by default: cpu, gpu or tpu."""
+    return str(jax.default_backend())
+
+
+def loss_and_gradient(
+    network: Network, theta: Float32Array, x: Float32Array, y: NDArray[Any]
+) -> tuple[float, Float32Array]:
+    """`value_and_gradient` of NumPy's arrays, the gradient in one that the caller may keep."""
+    value, found = value_and_gradient(network, theta, x, y)
+    gradient = gradient_array(network.D)
+    np.copyto(gradient, found)
+    return float(value), gradient

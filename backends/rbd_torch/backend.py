@@ -81,10 +81,19 @@ class TorchBackend:
         if switch("RBD_TORCH_COMPILE"):
             self.makers = compiled(makers, self.device)
 
+    @property
+    def faster_gradients(self) -> bool:
+        """Not on a CPU, where the reference's are faster (benchmarks/networks.py)."""
+        return bool(self.device.type != "cpu")
+
     def _tensor(self, x: NDArray[Any]) -> Any:
         """A copy on the device, words as int32."""
         contiguous = np.ascontiguousarray(x)
         return self.torch.tensor(contiguous.view(np.int32) if x.dtype == np.uint32 else contiguous, device=self.device)
+
+    def _seen(self, x: NDArray[Any]) -> Any:
+        """The array itself as a tensor, or a copy where torch could not see it there; never to be written to."""
+        return self.torch.from_numpy(np.require(x, requirements=["C", "W"])).to(self.device)
 
     def words(self, key: Words, counter: Words) -> Words:
         """threefry2x32 of each column of `counter`."""
@@ -121,10 +130,11 @@ class TorchBackend:
         self, network: Network, theta: Float32Array, x: Float32Array, y: Indices
     ) -> tuple[float, Float32Array]:
         """The mean softmax cross entropy of a batch and its gradient (D), by torch's automatic differentiation."""
-        module = self.networks.module_of(network, self.device)
-        images = self._tensor(np.asarray(x, dtype=np.float32))
-        loss, g = self.networks.loss_and_gradient(module, self._tensor(theta), images, self._tensor(y))
-        return loss, g.cpu().numpy()
+        images = np.asarray(x, dtype=np.float32)
+        found: tuple[float, Float32Array] = self.networks.loss_and_gradient(
+            network, self._seen(theta), self._seen(images), self._seen(y)
+        )
+        return found
 
     def set_threads(self, n: int) -> int:
         """torch's threads, at most as many as there are processors."""

@@ -1,23 +1,23 @@
 """Gradients of networks by torch: its layers for the one description of each in rbd_ref/models/architectures.py.
 
-A network is a module with one parameter: theta, flat, in the layout of its description. So the gradient is one vector
-of D numbers as it comes from torch, and no loop goes over parameters. Batch norm takes mean and variance from the
-batch. Images come as (n, height, width, channels) and are seen as torch's channels-last.
+The parameters are parts of theta where it lies, and their gradients parts of one array of D numbers that is used again
+for a later step: nothing of D numbers is copied or made anew. Torch makes the gradient of a tensor and adds it to its
+place, one tensor after the other. Batch norm takes mean and variance from the batch. Images come as
+(n, height, width, channels) and are seen as torch's channels-last.
 Tests: tests/test_torch_backend.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from rbd_ref._types import Float32Array
 from rbd_ref.models.architectures import EPSILON, Network, margins
-
-KEPT = 8  # modules that are kept for the next step
+from rbd_ref.models.plan import gradient_array
 
 
 class TorchLayers:
@@ -64,36 +64,30 @@ class TorchLayers:
         return x + y
 
 
-class Flat(nn.Module):
-    """A network whose only parameter is theta."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(network.D))
-        self.network = network
-        self.sizes = [size for layer in network.sizes for size in layer]
-
-    def tensors(self) -> Iterator[Tensor]:
-        """theta cut into tensors of the network's shapes."""
-        for piece, shape in zip(torch.split(self.theta, self.sizes), self.network.shapes, strict=True):
-            yield piece.view(shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of images (n, *input_shape)."""
-        return self.network.apply(TorchLayers(), self.tensors(), x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
+def places(network: Network, flat: Tensor) -> Iterator[Tensor]:
+    """The tensors of a network, as parts of D numbers."""
+    sizes = [size for layer in network.sizes for size in layer]
+    for part, shape in zip(torch.split(flat, sizes), network.shapes, strict=True):
+        yield part.view(shape)
 
 
-@lru_cache(KEPT)
-def module_of(network: Network, device: torch.device) -> Flat:
-    """The module of a network, the same one for equal networks."""
-    return Flat(network).to(device)
+def trained(network: Network, theta: Tensor, g: Tensor) -> Iterator[Tensor]:
+    """The tensors of theta, each with its place in g as the gradient that torch adds to."""
+    for tensor, gradient in zip(places(network, theta), places(network, g), strict=True):
+        tensor.requires_grad_().grad = gradient
+        yield tensor
 
 
-def loss_and_gradient(module: Flat, theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor]:
-    """The mean softmax cross entropy of a batch at theta, and its gradient (D)."""
-    with torch.no_grad():
-        module.theta.copy_(theta)
+def loss_and_gradient(network: Network, theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Float32Array]:
+    """The mean softmax cross entropy of a batch at theta, and its gradient (D), an array that the caller may keep.
+
+    On a CPU torch adds to this very array; from another device it is copied into it."""
+    gradient = gradient_array(network.D)
+    here = torch.from_numpy(gradient)
+    g = here.zero_() if theta.is_cpu else torch.zeros_like(theta)
+    images = x.permute(0, 3, 1, 2) if x.ndim == 4 else x
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-        loss = functional.cross_entropy(module(x), y)
-        (g,) = torch.autograd.grad(loss, module.theta)
-    return float(loss.detach()), g
+        loss = functional.cross_entropy(network.apply(TorchLayers(), trained(network, theta, g), images), y)
+        torch.autograd.backward(loss)
+    here.copy_(g)  # on a CPU the same tensor, which torch leaves alone
+    return loss.item(), gradient

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -172,6 +172,17 @@ class Kept:
         chosen = self.arrays.pop(free[0]) if free else np.empty(self.D, dtype=F32)
         self.arrays = [*self.arrays, chosen][-2:]
         return chosen
+
+
+@lru_cache(KEPT)
+def _kept(D: int, thread: int) -> Kept:
+    """The arrays of a thread for gradients of D floats that others than a plan compute."""
+    return Kept(D)
+
+
+def gradient_array(D: int) -> Float32Array:
+    """D floats to be written to: an array of an earlier step that nobody holds any longer, or a new one."""
+    return _kept(D, threading.get_ident()).take()
 
 
 class Step(NamedTuple):
