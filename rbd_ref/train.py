@@ -19,7 +19,7 @@ from rbd_ref.backend import is_path
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import latest, presets
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.folder import Run, refuse_paths
+from rbd_ref.runs.folder import BY_PATH, Run, refuse_paths
 from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.command import Command, stop_on_signals
 from rbd_ref.training.communicator import RanksLost, World, collectively
@@ -133,7 +133,7 @@ def resumed_settings(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict
     """Those of the run that is to be continued, with the flags over them; what a flag leaves no use for is left out."""
     flags.out = flags.out or str(latest.newest(spoken(flags)))
     run = Run(Path(flags.out))
-    before = asdict(run.config(**({"backend": said["backend"]} if "backend" in said else {})))
+    before = asdict(run.config(**{name: said[name] for name in BY_PATH if name in said}))
     values = configs.overlaid(before, said)
     idle = configs.idle(values)
     return {name: value for name, value in values.items() if name in said or name not in idle}
@@ -186,7 +186,9 @@ def command_to_resume(job: Job, world: World) -> str:
     folder = Path(job.out).absolute()
     near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     flags = ["--resume", "--out", str(near)]
-    flags += ["--backend", job.config.backend] if is_path(job.config.backend) else []
+    for name in BY_PATH:
+        value = getattr(job.config, name)
+        flags += [f"--{name}", value] if value and is_path(value) else []
     return (f"mpirun -n {ranks} " if ranks > 1 else "") + shlex.join(["python", "-m", "rbd_ref.train", *flags])
 
 

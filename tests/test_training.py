@@ -16,12 +16,10 @@ from scipy.special import log_softmax
 from rbd_ref import replay
 from rbd_ref.basis import Basis
 from rbd_ref.data import augmentation, batches, datasets
-from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.methods.settings import EXCHANGES
 from rbd_ref.models import networks
-from rbd_ref.models.networks import Network
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError
@@ -56,21 +54,6 @@ WAYS = {
     "nes": ("--method", "nes", "--antithetic"),
     "nes-shared-batch": ("--method", "nes-shared-batch", "--transforms", "ranks"),
 }
-
-
-class Halved(NumbaBackend):
-    """A backend with gradients of its own, whose bits cannot be taken for the reference's."""
-
-    def loss_and_gradient(self, network: Network, theta: Any, x: Any, y: Any) -> tuple[float, Any]:
-        assert y.dtype == np.int64
-        loss, g = networks.loss_and_gradient(network, theta, x, y)
-        return loss, g / np.float32(2)
-
-
-def test_gradients_are_the_backend_s_own_where_it_has_some(tmp_path: Path) -> None:
-    """Half the gradient at twice the rate: a power of two rounds nothing."""
-    own = trained(tmp_path / "own", *QUICK, "--backend", "test_training:Halved", "--lr", "1.0")
-    assert sha(own) == sha(trained(tmp_path / "usual", *QUICK, "--lr", "0.5"))
 
 
 # The same weights.

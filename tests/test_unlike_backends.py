@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mpi_tools import MPIEXEC, TRAIN, Job, metrics, sha, verified
+import rbd_ref as rbd
+from mpi_tools import MPIEXEC, TRAIN, Job, Outcome, metrics, sha, verified
 from rbd_ref import backend
 from tools import ROOT, run_python
 
@@ -21,13 +24,20 @@ NOTHING: Mapping[str, str] = {}
 APART = ("--reconstruct", "replicate", "--check-every", "20")  # each rank rebuilds for itself, and they are compared
 
 
+def outcome(
+    folder: Path, each: Sequence[tuple[str, ...]], *flags: str, environment: Mapping[str, str] = NOTHING
+) -> Outcome:
+    """How a run of two ranks ended, each of which has flags of its own."""
+    ranks = [["-n", "1", sys.executable, *TRAIN, *flags, *own] for own in each]
+    return Job([str(MPIEXEC), *ranks[0], ":", *ranks[1]], folder, **environment).ended(300)
+
+
 def together(
     folder: Path, names: tuple[str, str], *flags: str, steps: int = 200, environment: Mapping[str, str] = NOTHING
 ) -> str:
     """The sha256 of a run of two ranks, each on a backend of its own."""
-    flags = (*RUN, "--steps", str(steps), *flags)
-    each = [["-n", "1", sys.executable, *TRAIN, *flags, "--backend", name] for name in names]
-    found = Job([str(MPIEXEC), *each[0], ":", *each[1]], folder, **environment).ended(300)
+    each = [("--backend", name) for name in names]
+    found = outcome(folder, each, *RUN, "--steps", str(steps), *flags, environment=environment)
     assert (found.status, found.err) == (0, ""), found.text
     assert metrics(folder / "run", "evaluation")[-1]["step"] == steps
     return sha(folder / "run")
@@ -44,6 +54,23 @@ def test_the_first_rank_may_be_any_backend(tmp_path: Path) -> None:
     """In a node's memory and apart: the same weights."""
     (tmp_path / "apart").mkdir()
     assert together(tmp_path, ("torch", "numba")) == together(tmp_path / "apart", ("torch", "numba"), *APART)
+
+
+# Gradients.
+
+UNLIKE = (("--gradients", "reference"), ("--gradients", "torch"))
+
+
+def test_ranks_with_unlike_gradients_hold_the_same_weights_and_go_on(tmp_path: Path) -> None:
+    """A run says the gradients of its first rank; the other has its own, which are near, before and after a resume."""
+    for steps, more in (("20", ()), ("40", ("--resume",))):
+        found = outcome(tmp_path, UNLIKE, *RUN, *APART, "--steps", steps, *more)
+        assert (found.status, found.err) == (0, ""), found.text
+    assert verified(tmp_path / "run")
+    run = rbd.open_run(tmp_path / "run")
+    assert run.config.gradients == "reference"
+    alone = rbd.fit(replace(run.config, steps=40))
+    assert 0 < np.abs(run.theta(40) - alone.theta).max() < 1e-5
 
 
 # docs/backends.md.

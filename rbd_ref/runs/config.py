@@ -27,7 +27,7 @@ from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
-from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, REDRAWING
+from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_GRADIENTS, FROM_LOSSES, REDRAWING, UNRECORDED
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
@@ -57,6 +57,7 @@ def kind_of(item: Field[Any]) -> type:
 
 Layers = tuple[tuple[int, ...], ...]  # the sizes of each layer's tensors
 BACKENDS = "numpy, numba, torch, jax, cuda, ipu or package.module:Class"
+REFERENCE = "reference"  # the gradients of rbd_ref/models, which every digest stands for that names no others
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,15 @@ class Config:
         "stop", "workers", "if they differ: stop, or resync from the journal", False, paces=True
     )
     timeout: float = option(600.0, "workers", "seconds after which a silent rank is given up", False, metavar="S")
-    backend: str = option("numba", "workers", f"makes directions, and gradients if it can: {BACKENDS}", False)
+    backend: str = option("numba", "workers", f"makes directions: {BACKENDS}", False)
+    gradients: str | None = option(
+        None,
+        "workers",
+        f"computes the network's gradients: {REFERENCE} (this package), or the backend torch, jax or "
+        f"package.module:Class (default: the backend's own where they are faster, else {REFERENCE})",
+        kind=str,
+        methods=FROM_GRADIENTS,
+    )
 
     eval_every: int = option(1, "output", "evaluate every N epochs", False, metavar="N")
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
@@ -219,15 +228,22 @@ class Config:
 
     @property
     def digest(self) -> str:
-        """sha256 of all settings that the weights' bits depend on."""
+        """sha256 of all settings that the weights' bits depend on; of gradients, if they are not the reference's."""
         known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
+        if known["gradients"] in (None, REFERENCE):
+            del known["gradients"]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The settings that all ranks must have in common: those of the bits, and of how often ranks exchange."""
+        """The settings that all ranks must have in common: those of the bits, and of how often ranks exchange.
+
+        Ranks may compute their workers' gradients by unlike means, unless one rank has to repeat those of all."""
         known = (item for item in fields(self) if item.metadata["bits"] or item.metadata.get("paces"))
-        return {item.name: getattr(self, item.name) for item in known}
+        values = {item.name: getattr(self, item.name) for item in known}
+        if not set(UNRECORDED) & set(meaning.methods_of(values)):
+            del values["gradients"]
+        return values
 
 
 FIELDS = {item.name: item for item in fields(Config)}

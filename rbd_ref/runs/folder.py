@@ -48,6 +48,7 @@ Template = Callable[[int], State]  # a state of the form that one after t steps 
 
 CHECKPOINT = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")  # what `checkpoint_name` makes
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
+BY_PATH = ("backend", "gradients")  # settings that may name a class
 RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they are read again
 
 
@@ -127,14 +128,16 @@ class Run:
         return _values(content, str(path), needed)
 
 
-def refuse_paths(path: Path, settings: dict[str, Any], given: Mapping[str, Any]) -> None:
+def refuse_paths(path: Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse a backend that a file names by the path of a class, unless the user has named one: it is imported."""
-    backend = settings.get("backend", "")
-    if isinstance(backend, str) and is_path(backend) and "backend" not in given:
-        raise RunError(
-            f"{path} names the backend {backend!r}, a class that would be imported, expected that from you and no "
-            f"file: if you trust it, repeat it with --backend {backend}, or give another"
-        )
+    trusted = [given.get(name) for name in BY_PATH]
+    for name in BY_PATH:
+        value = settings.get(name)
+        if isinstance(value, str) and is_path(value) and name not in given and value not in trusted:
+            raise RunError(
+                f"{path} names the {name} {value!r}, a class that would be imported, expected that from you and no "
+                f"file: if you trust it, repeat it with --{name} {value}, or give another"
+            )
 
 
 def _lack(folder: Path) -> str:

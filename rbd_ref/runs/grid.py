@@ -21,7 +21,7 @@ from urllib.parse import quote
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.folder import refuse_paths, write_text
+from rbd_ref.runs.folder import BY_PATH, refuse_paths, write_text
 
 POWER = re.compile(r"2\^([+-]?[0-9]{1,4})")
 WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
@@ -296,14 +296,15 @@ def read(path: Path) -> Grid:
         grid = make(values, search)
     except (ValueError, TypeError) as error:
         raise RunError(f"{path} is not as it was written: {error}") from error
-    refuse_backends(path, grid)
+    refuse_backends(path, grid, {})
     return grid
 
 
-def refuse_backends(path: Path, grid: Grid) -> None:
-    """Refuse backends that a file names by the path of a class."""
-    for name in grid.axes.get("backend", [grid.base.get("backend", "")]):
-        refuse_paths(path, {"backend": name}, {})
+def refuse_backends(path: Path, grid: Grid, given: Mapping[str, Any]) -> None:
+    """Refuse backends that a file names by the path of a class, but for those that were given beside it."""
+    for name in BY_PATH:
+        for value in grid.axes.get(name, [grid.base.get(name)]):
+            refuse_paths(path, {name: value}, given)
 
 
 def write(folder: Path, grid: Grid) -> None:

@@ -16,6 +16,8 @@ from rbd_ref.data.augmentation import RECIPES
 ALONG_DIRECTIONS = ("rbd", "fpd", "nes", "nes-shared-batch")
 REDRAWING = ("rbd", "nes", "nes-shared-batch")
 FROM_LOSSES = ("nes", "nes-shared-batch")
+FROM_GRADIENTS = ("sgd", "rbd", "fpd")
+UNRECORDED = ("sgd",)  # what is sent is not journaled: whoever repeats a step computes the gradients again
 EMBEDDED = "digits"
 
 Values = Mapping[str, Any]
@@ -51,6 +53,10 @@ NEEDS = {
     "momentum": Need("a method beside fpd with optimiser adam, which has moments of its own", _moves),
     "augment": Need(
         "a data set that the paper augments", lambda values: not values["augment"] or is_augmented(values["data"])
+    ),
+    "gradients": Need(
+        "a network of this package, as a problem of one's own computes its gradients itself",
+        lambda values: not values["problem"],
     ),
     "data_dir": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),
     "mirror": Need("a data set in files, as the digits are embedded", lambda values: values["data"] != EMBEDDED),

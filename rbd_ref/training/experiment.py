@@ -7,18 +7,20 @@ Tests: tests/test_training.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from rbd_ref import backend as backends
 from rbd_ref import methods
 from rbd_ref._types import F32
+from rbd_ref.backend import Backend
 from rbd_ref.basis import Basis
 from rbd_ref.methods.base import Method, Replica, State, sum_rows
 from rbd_ref.methods.schedule import Schedule
 from rbd_ref.runs import config as configs
-from rbd_ref.runs.config import Config
+from rbd_ref.runs import meaning
+from rbd_ref.runs.config import FIELDS, REFERENCE, Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
@@ -36,8 +38,9 @@ class Experiment:
 
     def __init__(self, config: Config, problem: Problem | None = None, ranks: int = 1) -> None:
         own = None if problem is None else OwnProblem(problem)
-        self.config = configs.complete(_described(config, own), ranks)
-        backend = backends.load(self.config.backend)
+        complete = configs.complete(_described(config, own), ranks)
+        backend = backends.load(complete.backend)
+        self.config = _with_gradients(complete, backend)
         self.problem: TrainingProblem = own or NetworkProblem(self.config, backend)
         self.plan = configs.plan(self.config, self.problem.layers)
         self.basis = Basis(self.plan, self.config.seed, self.config.family, self.config.normalize, backend)
@@ -73,9 +76,10 @@ class Experiment:
         return steps
 
     def use_threads(self, n: int) -> None:
-        """Kernels of networks and directions use n threads, or (0) as many as they do."""
+        """Kernels of networks and directions, and whoever computes gradients, use n threads, or (0) as they do."""
         backends.load("numba").set_threads(n)
         self.basis.backend.set_threads(n)
+        self.problem.use_threads(n)
 
     def rehearse(self) -> None:
         """One step of each method that leads nowhere: afterwards all kernels are compiled and kept on disk."""
@@ -118,6 +122,13 @@ class Experiment:
             payloads = (replica.propose(self.problem, w).payload for w in range(self.config.workers))
             u = sum_rows(payload.astype(F32, copy=False) for payload in payloads)
             return replica.step(u[np.newaxis])  # what was sent is the gradients, and their sum is all that counts
+
+
+def _with_gradients(config: Config, backend: Backend) -> Config:
+    """The configuration with who computes its gradients, by name, so that a run says it."""
+    if config.gradients is not None or meaning.idle(FIELDS["gradients"], asdict(config)):
+        return config
+    return replace(config, gradients=config.backend if getattr(backend, "faster_gradients", False) else REFERENCE)
 
 
 def _described(config: Config, own: OwnProblem | None) -> Config:

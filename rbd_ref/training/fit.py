@@ -214,7 +214,7 @@ def _prepare(job: Job, world: World) -> Experiment:
     c = experiment.config
     if c.on_divergence == "resync" and not job.out:
         raise ValueError("on_divergence is resync and there is no journal to go by, expected a folder: give out=")
-    if job.resume:
+    if job.resume and world.communicator.rank == 0:  # others are compared with it
         _check_resumed(job, c)
     job.needs = experiment.needs(world.communicator.size, bool(job.callbacks))
     experiment.use_threads(world.node.threads)
@@ -230,7 +230,9 @@ def run_to_resume(out: str) -> Run:
 
 def _check_resumed(job: Job, config: Config) -> None:
     """Refuse to resume a run of another configuration."""
-    before = run_to_resume(job.out).config(backend=config.backend)  # the caller's own choice, and of no weight here
+    run = run_to_resume(job.out)
+    kept = run.settings().get("gradients")  # only compared, so that a class at a path does no harm
+    before = run.config(backend=config.backend, gradients=kept)  # the backend is the caller's own choice
     if config.digest == before.digest:
         return
     changed = [

@@ -43,7 +43,7 @@ from rbd_ref.training.trainer import StopRequest
 FAILED = "failed.json"  # in the folder of a run that came to no end
 BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"
 MOST_JOBS = 1025
-KERNELS = ("data", "net", "family", "backend")  # runs that agree in these use the same compiled kernels
+KERNELS = ("data", "net", "family", "backend", "gradients")  # runs that agree in these use the same compiled kernels
 
 
 class SweepStopped(RunError):

@@ -26,7 +26,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbd_ref._check import vector
+from rbd_ref import backend as backends
+from rbd_ref._check import member, vector
 from rbd_ref._types import F32, TWO_32, Bytes, Float32Array, Indices
 from rbd_ref.backend import Backend
 from rbd_ref.data import batches
@@ -35,7 +36,7 @@ from rbd_ref.data.batches import BatchAddress
 from rbd_ref.data.datasets import STANDARDS, load
 from rbd_ref.data.formats import CLASSES
 from rbd_ref.models import networks
-from rbd_ref.runs.config import Config, Layers
+from rbd_ref.runs.config import REFERENCE, Config, Layers
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.memory import enough_memory
 from rbd_ref.spec.prng import fold_in, stream_key, threefry2x32
@@ -81,6 +82,9 @@ class TrainingProblem(Problem, Protocol):
     def prepare(self) -> None:
         """Have all data at hand."""
 
+    def use_threads(self, n: int) -> None:
+        """Compute gradients with n threads."""
+
 
 class NetworkProblem:
     """An embedded network on the batches of a data set, which is read when it is first needed."""
@@ -123,6 +127,22 @@ class NetworkProblem:
         """Read the data set, or download it."""
         _ = self.divided
 
+    @cached_property
+    def source(self) -> Backend | None:
+        """The backend that computes gradients, None for the reference. It is loaded when it is needed: whoever repeats
+        a run from coefficients needs none."""
+        name = self.config.gradients
+        if name is None or name == REFERENCE:
+            return None
+        if not backends.is_path(name):
+            member("gradients", name, [REFERENCE, *backends.names()])
+        return checked_source(name, self.backend if name == self.config.backend else backends.load(name))
+
+    def use_threads(self, n: int) -> None:
+        """Those of whoever computes gradients, which is loaded now at the latest."""
+        if self.source is not None:
+            self.source.set_threads(n)
+
     def batch(self, step: int, worker: int, offspring: int | None = None) -> tuple[Float32Array, Bytes]:
         """The worker's batch of a step, or that of an offspring of the worker."""
         c = self.config
@@ -140,9 +160,9 @@ class NetworkProblem:
         return word * self.steps_per_epoch // TWO_32
 
     def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
-        """By the backend's own means if it has `loss_and_gradient`, else by autograd."""
+        """By the reference, or by the backend that the settings name."""
         images, labels = self.batch(step, worker)
-        return networks.gradient_of(self.backend)(self.network, theta, images, labels.astype(np.int64))
+        return networks.gradient_of(self.source)(self.network, theta, images, labels.astype(np.int64))
 
     def loss(self, theta: Float32Array, step: int, worker: int, offspring: int | None) -> float:
         """The loss on that batch, or on the batch of an offspring."""
@@ -200,6 +220,16 @@ class NetworkProblem:
         return {f"{name}_accuracy": self.score(theta, name)[0] for name in PARTS}
 
 
+def checked_source(name: str, backend: Backend) -> Backend:
+    """The backend of this name, if it has gradients of its own."""
+    if not hasattr(backend, "loss_and_gradient"):
+        raise ValueError(
+            f"gradients {name!r} is a backend without gradients of its own, expected one that has them, as torch and "
+            f"jax do: name one of these, or {REFERENCE}"
+        )
+    return backend
+
+
 def _scores(logits: Float32Array, labels: Bytes) -> tuple[float, float]:
     """Accuracy and loss of logits; the loss is infinite where they are too large."""
     accuracy = float(np.mean(np.argmax(logits, axis=1) == labels))
@@ -236,6 +266,9 @@ class OwnProblem:
 
     def prepare(self) -> None:
         """Nothing is known to prepare."""
+
+    def use_threads(self, n: int) -> None:
+        """Nor of any threads."""
 
     def loss_and_gradient(self, theta: Float32Array, step: int, worker: int) -> tuple[float, Float32Array]:
         """The problem's own, which gets a copy of theta: replicas would differ if it wrote to theirs."""
