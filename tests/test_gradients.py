@@ -15,7 +15,7 @@ import torch
 import rbd_ref as rbd
 from rbd_jax.backend import JaxBackend
 from rbd_ref import backend as backends
-from rbd_ref import replay
+from rbd_ref import replay, train
 from rbd_ref._types import Float32Array
 from rbd_ref.kernels.backend import NumbaBackend, aligned
 from rbd_ref.methods import METHODS
@@ -25,7 +25,9 @@ from rbd_ref.numpy_backend import NumpyBackend
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import meaning
 from rbd_ref.runs.config import REFERENCE, make
+from rbd_ref.training.communicator import single_process
 from rbd_ref.training.experiment import Experiment
+from rbd_ref.training.fit import Job
 from rbd_torch import networks as torch_networks
 from rbd_torch.backend import TorchBackend
 from run_tools import TINY, refused, resumed, sha, status, trained
@@ -214,6 +216,13 @@ def test_a_class_at_a_path_computes_gradients_only_if_the_user_names_it(
     assert status([run.folder, "--verify", "--gradients", OWN], replay.main) == 0
     assert sha(resumed(run, "--steps", "4", "--gradients", OWN)) != ""
     assert status([run.folder, "--verify", "--backend", OWN], replay.main) == 0  # the same class, so it is known
+
+
+def test_the_command_that_continues_a_run_repeats_the_paths_of_classes() -> None:
+    job = Job(make({"backend": "numpy", "gradients": OWN}), out="run")
+    assert train.command_to_resume(job, single_process()).endswith(f"--resume --out run --gradients {OWN}")
+    job = Job(make({"gradients": "torch"}), out="run")
+    assert train.command_to_resume(job, single_process()).endswith("--resume --out run")
 
 
 # What is refused.
