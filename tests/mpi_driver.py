@@ -39,6 +39,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "rehearsal": [(Experiment, "rehearse")],
     "replay": [(Experiment, "repeat")],
     "exchange": [(MpiCommunicator, "allgather_rows")],
+    "exchanged": [(Trainer, "check_finite")],
     "turns": [(SharedArray, "__init__")],
     "allocate": [(SharedArray, "__init__")],
     "evaluation": [(Logbook, "evaluate"), (NullLog, "evaluate")],

@@ -303,6 +303,13 @@ def test_a_rank_that_waits_is_not_taken_for_one_that_hangs(tmp_path: Path) -> No
     assert "rank 1 does not answer" in found.err
 
 
+def test_a_rank_that_reads_late_reads_what_was_sent(tmp_path: Path, alone: dict[str, str]) -> None:
+    """Rows stay in the node's memory until the slowest has read them; rank 1 is at the next exchange long before."""
+    found = Disturbed(tmp_path, "late 0 exchanged", "--reconstruct", "replicate", ranks=2).at_fault().ended()
+    assert (found.status, found.err) == (0, "")
+    assert sha(tmp_path / "run") == alone["independent"]
+
+
 def test_a_full_disk_is_one_sentence(tmp_path: Path, alone: dict[str, str]) -> None:
     run = Disturbed(tmp_path, "full 0 10", ranks=2)
     found = run.ended()
