@@ -179,28 +179,31 @@ class Meter:
 
 
 def play(stage: Stage, job: Job, meter: Meter) -> Row:
-    """A round of a case: seconds of all ranks by step, bytes handed to MPI, and what the switch counted."""
+    """A round of a case: seconds of all ranks by step, bytes that a worker handed over and that all ranks together
+    received in messages, and what the switch counted."""
     communicator = stage.communicator
     communicator.barrier()
     before = meter.read(communicator.rank)
-    sent = communicator.bytes_sent
+    sent, received = communicator.bytes_sent, communicator.bytes_received
     lines = []
     for _ in range(job.steps):
         processor = time.process_time()
         times = stage.step()
         lines.append([*times, time.process_time() - processor])
-    counted, sent = meter.read(communicator.rank), communicator.bytes_sent - sent
+    counted = meter.read(communicator.rank)
+    sent, received = communicator.bytes_sent - sent, communicator.bytes_received - received
     wire = {name: (counted[name] - before[name]) / job.steps for name in counted}
     stage.rest()
     began = time.perf_counter()
     for _ in range(job.bare):
         stage.bare()
     bare = (time.perf_counter() - began) / max(1, job.bare)
-    ranks = communicator.allgather((lines, sent, bare))
+    ranks = communicator.allgather((lines, sent, bare, received))
     return {
         "seconds": np.array([rank[0] for rank in ranks]),
         "bytes": sum(rank[1] for rank in ranks) / job.steps / job.workers,
         "bare": max(rank[2] for rank in ranks),
+        "received": sum(rank[3] for rank in ranks) / job.steps,
         "wire": wire,
     }
 
@@ -214,6 +217,7 @@ def summed_up(stage: Stage, rounds: Sequence[Row]) -> Row:
         "mode": stage.case.mode,
         "family": stage.case.family,
         "bytes": rounds[0]["bytes"],
+        "received": rounds[0]["received"],
         "step": float(steps[best]),
         "median": float(np.median(steps)),
         **dict(zip(StepTimes._fields, seconds[:, best, :3].mean(axis=0).tolist(), strict=True)),
@@ -363,7 +367,8 @@ HEAD = f"{'':20}{'ranks':>6}{'bytes':>9}{'SGD is':>9}{NAMES}{'step':>9}{'/s':>7}
 def line(row: Row, D: int) -> str:
     """A row for the eye, times in milliseconds."""
     times = "".join(f"{1e3 * row[name]:12.1f}" for name in StepTimes._fields) + f"{1e3 * row['step']:9.1f}"
-    more = f"{1e3 * row['core']:9.1f}{1e3 * row['bare']:8.2f}"
+    received = row["received"] / row.get("hosts", 1)
+    more = f"{1e3 * row['core']:9.1f}{1e3 * row['bare']:8.2f}{received:12,.0f}"
     if "hosts" in row:
         more += f"{row['wire']['bytes'] / row['hosts']:12,.0f}{row['wire']['drops']:6.0f}"
     ratio = 4 * D / row["bytes"] if row["bytes"] else math.inf
@@ -375,7 +380,7 @@ def show(title: str, rows: Sequence[Row], D: int) -> None:
     """A table."""
     print(f"\n{title}; load {rows[0]['load']:.1f}")
     wire = f"{'wire a host':>12}{'drops':>6}" if "hosts" in rows[0] else ""
-    print(f"{HEAD}{'core ms':>9}{'alone':>8}{wire}")
+    print(f"{HEAD}{'core ms':>9}{'alone':>8}{'received':>12}{wire}")
     for row in rows:
         print(line(row, D), flush=True)
 
@@ -398,6 +403,18 @@ def by_nodes(quick: bool, D: int) -> list[Row]:
         found = run(16, Job(cases, 2, 2), RBD_REF_RANKS_PER_NODE=str(group))
         show(f"16 ranks, nodes of {group}", found, D)
         rows += [row | {"ranks per node": group} for row in found]
+    return rows
+
+
+def by_exchange(quick: bool, D: int) -> list[Row]:
+    """Exchanges by themselves through the memory of the node, and from rank to rank: as if each were a node."""
+    rows = []
+    for ranks in (2,) if quick else (2, 4, 16):
+        for group in (ranks, 1):
+            job = Job((Case("independent", "srht"), Case("sgd")), 3, 1, bare=20 if quick else 100)
+            found = run(ranks, job, RBD_REF_RANKS_PER_NODE=str(group))
+            show(f"exchanges of {ranks} ranks, nodes of {group}", found, D)
+            rows += [row | {"ranks per node": group} for row in found]
     return rows
 
 
@@ -429,7 +446,7 @@ def over_networks(quick: bool, D: int) -> list[Row]:
         print(f"\nnot measured over a network: {missing}")
         return []
     job = Job((*FEW, *SGD) if quick else CASES, 1 if quick else 2, 3, bare=4)
-    places = ((2, 1, 1e8),) if quick else ((2, 1, 1e8), (2, 1, 1e9), (4, 4, 1e8))
+    places = ((2, 1, 1e8),) if quick else ((2, 1, 1e8), (2, 1, 1e9), (2, 8, 1e8), (4, 4, 1e8))
     return [row for count, each, rate in places for row in between_hosts(count, each, rate, job, D)]
 
 
@@ -463,6 +480,7 @@ SECTIONS: dict[str, Callable[[bool, int], Any]] = {
     "rates": generator,
     "ranks": by_ranks,
     "nodes": by_nodes,
+    "exchange": by_exchange,
     "ratio": one_process_or_ranks,
     "network": over_networks,
     "hosts": over_hosts,
@@ -472,8 +490,9 @@ SECTIONS: dict[str, Callable[[bool, int], Any]] = {
 def measure(options: argparse.Namespace) -> None:
     """All sections or those asked for, each written down when it ends, so that one can be repeated by itself."""
     began, D = time.time(), networks.make("fc", SHAPE, CLASSES).D
-    print(f"D = {D:,}, d = {DIMS}; bytes: handed to MPI by a worker in a step; SGD is: 4 D over that; times in ms;")
-    print("core ms: processor time of all ranks; alone: an exchange by itself; wire: bytes sent by a host in a step")
+    print(f"D = {D:,}, d = {DIMS}; bytes: handed over by a worker in a step; SGD is: 4 D over that; times in ms;")
+    print("core ms: processor time of all ranks; alone: an exchange by itself; received: bytes of rows that came to a")
+    print("host's ranks in messages in a step, not counted for all-reduce; wire: bytes sent by a host in a step")
     file: Path | None = options.json
     found: Row = json.loads(file.read_text()) if file and file.exists() else {}
     cores = available_cores()
@@ -484,7 +503,8 @@ def measure(options: argparse.Namespace) -> None:
         found |= {name: rows, "load": found.get("load", {}) | {name: [load, os.getloadavg()[0]]}}
         if file:
             file.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\n{check_bits(found['ranks'])}; " * ("ranks" in found) + f"{time.time() - began:.0f} s")
+    told = [check_bits(found["ranks"])] if "ranks" in found else []
+    print("\n" + "; ".join([*told, f"{time.time() - began:.0f} s"]))
 
 
 def main() -> int:

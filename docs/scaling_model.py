@@ -245,6 +245,23 @@ def nodes_table(figures: Row) -> str:
     return table(["", "ranks in a node", "processor time of a step", "step"], lines)
 
 
+def exchange_table(figures: Row) -> str:
+    """Exchanges through the memory of a node, and from rank to rank."""
+    lines = []
+    for ours in figures["exchange"]:
+        if ours["ranks per node"] == 1:
+            continue
+        (other,) = (
+            row
+            for row in figures["exchange"]
+            if row["ranks per node"] == 1 and (label(row), row["ranks"]) == (label(ours), ours["ranks"])
+        )
+        cells = [f"{1e3 * row['bare']:.3g} ms, {row['received']:,.0f} B" for row in (ours, other)]
+        lines.append([label(ours), ours["ranks"], *cells])
+    lines.sort(key=lambda line: line[0])
+    return table(["", "ranks", "through memory", "from rank to rank"], lines)
+
+
 def wire_table(figures: Row) -> str:
     """What went over the links, and the time of steps."""
     places = list(dict.fromkeys((row["hosts"], row["ranks"], row["rate"]) for row in figures["network"]))
@@ -432,6 +449,7 @@ TABLES: dict[str, Callable[[Row], str]] = {
     "ratio": ratio_table,
     "nodes": nodes_table,
     "wire": wire_table,
+    "exchange": exchange_table,
     "hosts": hosts_table,
     "constants": constants_table,
     "residuals": residuals,

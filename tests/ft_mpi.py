@@ -23,10 +23,10 @@ OPEN_MPI = {
 }
 
 
-def survive(faults: str, folder: Path, *flags: str) -> Outcome:
+def survive(faults: str, folder: Path, *flags: str, **more: str) -> Outcome:
     """Four ranks, some of which are killed."""
     command = [MPIEXEC, "--with-ft", "ulfm", "-n", "4", sys.executable, DRIVER, "one", *flags, "--out", folder]
-    job = Job(list(map(str, command)), folder.parent, **OPEN_MPI, RBD_TEST_FAULT=faults)
+    job = Job(list(map(str, command)), folder.parent, **OPEN_MPI, **more, RBD_TEST_FAULT=faults)
     return job.ended()
 
 
@@ -58,6 +58,14 @@ def test_the_ranks_that_are_left_go_on_to_the_same_bits(
     assert sha(tmp_path / "run") == undisturbed
     assert verified(tmp_path / "run")
     assert outcome.err.count("are left and continue") >= bool(faults), outcome.text
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_node_that_loses_a_rank_is_not_waited_for(rank: int, undisturbed: str, tmp_path: Path) -> None:
+    """Its first rank, who receives for it, or another, for whom only its node waits."""
+    outcome = survive(f"kill {rank} 20", tmp_path / "run", *FLAGS, RBD_REF_RANKS_PER_NODE="2")
+    assert (tmp_path / "run" / "result.json").exists(), outcome.text
+    assert sha(tmp_path / "run") == undisturbed
 
 
 def test_sgd_has_no_coefficients_to_go_on_from_but_comes_to_the_same_bits(tmp_path: Path) -> None:

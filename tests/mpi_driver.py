@@ -5,7 +5,8 @@
 
 PLACE is the number of a step, or one of PLACES; what happens before a rank trains is in fault_site/. RBD_TEST_REACHED
 is a file that is made just before the fault, RBD_TEST_REPORT a folder where each rank says at its end what threads it
-started and what kernels it compiled, RBD_TEST_ROOM a smaller window for the ranks of a node.
+started, what kernels it compiled and how many bytes it received, RBD_TEST_ROOM a smaller window for the ranks of a
+node.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 
 from fault_site.faults import FAULTS, RANK, mine, reached
 from rbd_mpi.communicator import MpiCommunicator
 from rbd_mpi.lifecycle import MpiLifecycle
-from rbd_mpi.node import SharedArray
+from rbd_mpi.memory import NodeMemory, SharedArray
 from rbd_mpi.waiting import Waiting
 from rbd_ref import train
 from rbd_ref.training import fit
@@ -37,26 +39,40 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "rehearsal": [(Experiment, "rehearse")],
     "replay": [(Experiment, "repeat")],
     "exchange": [(MpiCommunicator, "allgather_rows")],
+    "exchanged": [(Trainer, "check_finite")],
+    "turns": [(SharedArray, "__init__")],
     "allocate": [(SharedArray, "__init__")],
     "evaluation": [(Logbook, "evaluate"), (NullLog, "evaluate")],
     "checkpoint": [(Logbook, "checkpoint"), (NullLog, "checkpoint")],
     "close": [(MpiLifecycle, "close")],
     "finalize": [(Waiting, "free")],
 }
+# Of places that are come to for several reasons, the one that is meant: turns are the integers that ranks share.
+DUE: dict[str, Callable[..., bool]] = {
+    "turns": lambda *arguments: np.int64 in arguments,
+    "allocate": lambda *arguments: np.int64 not in arguments,
+}
+
+
+def always(*_: object) -> bool:
+    """Whatever the reason."""
+    return True
 
 
 def inject(kind: str, place: str) -> None:
     """Have the fault happen on this rank: before something is done first, or when its workers propose at a step."""
     if kind == "corrupt":
         corrupt(int(place))
+    elif kind == "refuse":
+        refuse(place)
     elif place in PLACES:
         for owner, name in PLACES[place]:
-            before(owner, name, FAULTS[kind])
+            before(owner, name, FAULTS[kind], DUE.get(place, always))
     else:
         before(Trainer, "propose", FAULTS[kind], lambda _, replica, __: replica.t == int(place))
 
 
-def before(owner: Any, name: str, body: Callable[[], None], due: Callable[..., bool] = lambda *_: True) -> None:
+def before(owner: Any, name: str, body: Callable[[], None], due: Callable[..., bool] = always) -> None:
     """Have a function of a module or class do `body` first, the first time that it is due."""
     true, done = getattr(owner, name), list[bool]()
 
@@ -64,6 +80,24 @@ def before(owner: Any, name: str, body: Callable[[], None], due: Callable[..., b
         if due(*arguments) and not done:
             done.append(True)
             body()
+        return true(*arguments)
+
+    setattr(owner, name, patched)
+
+
+def refuse(place: str) -> None:
+    """Have MPI refuse the memory for turns or for rows, which it does on all ranks of a node at once."""
+    owner, name, asked = {
+        "turns": (SharedArray, "__init__", np.int64),
+        "rows": (NodeMemory, "_allocate", "rows 1"),
+    }[place]
+    true = getattr(owner, name)
+
+    def patched(*arguments: Any) -> Any:
+        if asked in arguments:
+            from mpi4py import MPI
+
+            raise MPI.Exception(MPI.ERR_NO_MEM)
         return true(*arguments)
 
     setattr(owner, name, patched)
@@ -99,8 +133,8 @@ def kernels() -> dict[str, Any]:
     }
 
 
-def report(first: int) -> None:
-    """Threads and compilations of this rank, for the test to read."""
+def report(first: int, received: int = 0) -> None:
+    """Threads and compilations of this rank and bytes that it received, for the test to read."""
     if folder := os.environ.get("RBD_TEST_REPORT"):
         stats = {name: kernel.stats for name, kernel in kernels().items()}
         values = {
@@ -110,6 +144,7 @@ def report(first: int) -> None:
             "threads_after": tasks(),
             "compiled": sorted(name for name, found in stats.items() if found.cache_misses),
             "loaded": sorted(name for name, found in stats.items() if found.cache_hits),
+            "bytes_received": received,
             "has_mpi4py": "mpi4py" in sys.modules,
         }
         (Path(folder) / f"rank-{RANK}.json").write_text(json.dumps(values))
@@ -128,7 +163,7 @@ def many(path: str) -> int:
         return status
 
     status = world.lifecycle.abort_on_error(body)
-    report(first)
+    report(first, world.communicator.bytes_received)
     return status
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import rbd_ref
+from rbd_ref.training.trainer import StepRecord
 
 RANK = int(os.environ.get("PMI_RANK", 0))
 CONFIG = rbd_ref.Config(dims=8, lr=0.5, steps=12, workers=5, combine="mean")
@@ -51,8 +52,15 @@ def twice() -> None:
 
 
 def stopped() -> None:
-    """A callback of rank 1 alone asks to stop after the fifth step."""
-    result = rbd_ref.fit(CONFIG, Bowl(), out="run", callbacks=[lambda record: RANK == 1 and record.t == 5])
+    """A callback of rank 1 alone asks to stop after the fifth step; what callbacks keep of a step stays as it was."""
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def watch(record: StepRecord) -> bool:
+        kept.append((record.payloads, record.payloads.copy()))
+        return RANK == 1 and record.t == 5
+
+    result = rbd_ref.fit(CONFIG, Bowl(), out="run", callbacks=[watch])
+    assert all(np.array_equal(array, copy) for array, copy in kept)
     say(f"{result.step} {result.stopped} {result.sha256}")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rbd_mpi.exchange import lay_out
 from rbd_ref._launch import LAUNCHERS
 from rbd_ref.methods.base import GradientSum
 from rbd_ref.runs.files import RunError, SharedError
@@ -40,6 +41,27 @@ def test_a_share_is_given_by_example() -> None:
     assert [len(share(2, rank, 4)) for rank in range(4)] == [1, 1, 0, 0]
 
 
+@given(rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=12))
+def test_rows_come_in_the_order_of_ranks_however_these_lie_on_nodes(rows: list[tuple[int, int]]) -> None:
+    """For every rank how many rows it has, and on which node it is."""
+    counts = [count for count, _ in rows]
+    places = sorted({place for _, place in rows}, key=[place for _, place in rows].index)
+    nodes = [[rank for rank, (_, place) in enumerate(rows) if place == wanted] for wanted in places]
+    layout = lay_out(nodes, counts)
+    table = np.full(sum(counts), -1)
+    for rank, start in enumerate(layout.rank_starts):
+        table[start : start + counts[rank]] = rank
+    by_node = np.split(table, np.cumsum(layout.node_counts)[:-1])
+    assert [set(block) <= set(node) for block, node in zip(by_node, nodes, strict=True)] == [True] * len(nodes)
+    ordered = table if layout.places is None else table[layout.places]
+    assert ordered.tolist() == [rank for rank, count in enumerate(counts) for _ in range(count)]
+
+
+def test_the_table_of_neighbouring_ranks_is_read_in_place() -> None:
+    assert lay_out([[0, 1], [2, 3]], [2, 1, 1, 1]) == ([0, 2, 3, 4], [3, 2], None)
+    assert lay_out([[0, 2], [1]], [2, 1, 1])[:2] == ([0, 3, 2], [3, 1])
+
+
 class Several(SingleProcess):
     """As if there were several ranks, whose values are known."""
 
@@ -54,7 +76,7 @@ class Several(SingleProcess):
 def test_one_process_is_rank_0_of_1_and_sends_nothing() -> None:
     alone = SingleProcess()
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert (alone.rank, alone.size, alone.bytes_sent) == (0, 1, 0)
+    assert (alone.rank, alone.size, alone.bytes_sent, alone.bytes_received) == (0, 1, 0, 0)
     assert alone.allgather_rows(rows, [2]) is rows
     assert alone.allgather("value") == ["value"]
     assert alone.share_memory(rows) is rows

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mpi_tools import DRIVER, FAULT_SITE, TRAIN, Outcome, job, launcher, poll, require_mpi, sha, verified
-from rbd_mpi.node import check_room
+from rbd_mpi.memory import check_room
 from rbd_mpi.start import requested_timeout
 from rbd_mpi.watcher import SEGMENTS, SHARED, Member, Roll, mapped, remove_segments
 from rbd_ref.runs.files import RunError
@@ -67,6 +67,7 @@ def disturbed(fault: str, folder: Path, ranks: int = 3) -> tuple[Outcome, float]
         ("exit0 2 import", 1, "rank 2 has ended before its training did: all ranks end"),
         ("sleep 1 import", 9, "rank 1 does nothing for 4 s while its modules are imported"),
         ("vanish 1 5", 9, "rank 1 has ended in its training"),
+        ("stop 1 turns", 9, "rank 1 does nothing after 4 s, expected every rank in MPI_Win_allocate_shared"),
         ("sleep 1 allocate", 9, "rank 1 does nothing after 4 s, expected every rank in MPI_Win_allocate_shared"),
         ("stop 2 allocate", 9, "rank 2 does nothing after 4 s, expected every rank in MPI_Win_allocate_shared"),
         ("exit0 1 close", 1, "rank 1 was left by exit with status 0"),
@@ -148,6 +149,17 @@ def test_too_little_shared_memory_for_the_weights(tmp_path: Path) -> None:
     said = [line for line in found.stderr.splitlines() if line.startswith("rbd_ref.train: ")]
     assert len(said) == 1, found.stderr
     assert "MB for what the ranks of a node share: enlarge it (Docker: --shm-size 1g)" in said[0]
+
+
+def test_too_little_shared_memory_for_what_is_sent(tmp_path: Path) -> None:
+    """Two gradients of 10 MB: ranks send them to each other, as where there are no nodes."""
+    flags = ("--net", "mlp:64-32000-10", "--method", "sgd", "--workers", 2, "--steps", 2, "--quiet")
+    alone = job(0, (*TRAIN, *flags, "--out", tmp_path / "alone"), tmp_path).ended()
+    assert alone.status == 0, alone.text
+    flags = (*flags, "--reconstruct", "replicate", "--out", tmp_path / "run")
+    found = in_small_memory(24, *launcher(2), *TRAIN, *flags)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert sha(tmp_path / "run") == sha(tmp_path / "alone")
 
 
 def test_room_in_shared_memory() -> None:

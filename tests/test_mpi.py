@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from mpi_tools import DRIVER, FIT, LONG, SOON, TRAIN, Job, Outcome, job, launcher, metrics, require_mpi, sha, verified
-from rbd_ref import train
+from rbd_ref import open_run, train
 from rbd_ref._machine import cores
+from rbd_ref.training.communicator import share
 from run_tools import contents
 
 pytestmark = pytest.mark.compiled
@@ -79,22 +80,31 @@ def all_runs(folder: Path, ranks: int, names: Sequence[str], variants: Sequence[
     return {name: sha(folder / name) for name in flags}
 
 
-Table = Callable[[int, int], tuple[Path, dict[str, str]]]
+NODES = {"RBD_REF_RANKS_PER_NODE": "2"}
+# How ranks are divided into nodes that share memory, by the variables that pretend it.
+LAYOUTS: dict[str, dict[str, str]] = {
+    "one node": {},
+    "nodes of two": {**NODES, "RBD_TEST_ROOM": "1000"},  # updates do not fit into it at once
+    "two nodes, by turns": {"MPIR_CVAR_NUM_CLIQUES": "2"},
+    "no room on the first of two": {**NODES, "RBD_TEST_FAULT": "refuse 0 rows, refuse 1 rows"},
+    "two who share nothing": {**NODES, "RBD_TEST_FAULT": "refuse 0 turns, refuse 1 turns"},
+}
+PRETENDED = ("independent", "split", "sgd", "rbd, then sgd", "fewer workers than ranks")
+Table = Callable[[int, str], tuple[Path, dict[str, str]]]
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """The runs of a number of ranks and of ranks on each node (0: all); made once."""
+    """The runs of a number of ranks and their layout over nodes; made once."""
     base = tmp_path_factory.mktemp("table")
 
     @functools.cache
-    def made(ranks: int, on_node: int) -> tuple[Path, dict[str, str]]:
-        folder = base / f"{ranks}-{on_node}"
-        names = [name for name in RUNS if ranks < 16 or name in MODES]
-        variants = list(VARIANTS)[: 3 if on_node else 2] if ranks in (3, 4) else [""]
-        # Where there are several nodes, updates pass through a window that is too small for them at once.
-        more = {"RBD_REF_RANKS_PER_NODE": str(on_node), "RBD_TEST_ROOM": "1000"} if on_node else {}
-        return folder, all_runs(folder, ranks, names, variants, **more)
+    def made(ranks: int, layout: str) -> tuple[Path, dict[str, str]]:
+        folder = base / f"{ranks} {layout}"
+        usual = layout in ("one node", "nodes of two")
+        names = RUNS if usual and ranks < 16 else (*MODES, "sgd") if usual else PRETENDED
+        variants = list(VARIANTS)[: 2 if layout == "one node" else 3] if ranks in (3, 4) and usual else [""]
+        return folder, all_runs(folder, ranks, tuple(names), variants, **LAYOUTS[layout])
 
     return made
 
@@ -102,7 +112,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.fixture(scope="module")
 def alone(table: Table) -> dict[str, str]:
     """The sha256 of all runs by one process without MPI: what all others are compared with."""
-    return table(0, 0)[1]
+    return table(0, "one node")[1]
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
@@ -118,11 +128,21 @@ def test_the_runs_compared_are_not_all_the_same(alone: dict[str, str]) -> None:
     assert len(set(alone.values())) == len(RUNS)
 
 
-@pytest.mark.parametrize(("ranks", "on_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (16, 0), (3, 2), (4, 2)])
+@pytest.mark.parametrize(
+    ("ranks", "layout"),
+    [
+        *((ranks, "one node") for ranks in (1, 2, 3, 4, 16)),
+        (3, "nodes of two"),
+        (4, "nodes of two"),
+        (5, "two nodes, by turns"),
+        (4, "no room on the first of two"),
+        (3, "two who share nothing"),
+    ],
+)
 def test_any_number_of_ranks_gives_the_weights_of_one_process(
-    table: Table, alone: dict[str, str], ranks: int, on_node: int
+    table: Table, alone: dict[str, str], ranks: int, layout: str
 ) -> None:
-    found = table(ranks, on_node)[1]
+    found = table(ranks, layout)[1]
     assert found == {name: alone[name.removesuffix(" replicate").removesuffix(" checked")] for name in found}
     assert len(found) >= len(MODES)
 
@@ -138,7 +158,7 @@ def test_what_is_sent_is_counted(table: Table) -> None:
     """A worker's numbers, its loss and its wish to stop, 4 bytes each, on any number of ranks."""
 
     def sent(ranks: int, name: str) -> set[float]:
-        return {line["bytes_per_step"] for line in metrics(table(ranks, 0)[0] / name, "step")}
+        return {line["bytes_per_step"] for line in metrics(table(ranks, "one node")[0] / name, "step")}
 
     assert sent(16, "independent") == {4 * (DIMS + 2)}
     assert sent(16, "shared") == {4 * (DIMS + 2)}
@@ -146,6 +166,36 @@ def test_what_is_sent_is_counted(table: Table) -> None:
     assert sent(3, "independent") == {4 * (DIMS + 2)}
     assert sent(3, "sgd") == {4 * (D + 2)}
     assert sent(0, "independent") == {4 * (DIMS + 2)}
+
+
+def received(folder: Path) -> list[int]:
+    """Bytes of rows that came in messages, by rank."""
+    return [int(values["bytes_received"]) for values in reports(folder / "reports")]
+
+
+def test_ranks_of_a_node_send_each_other_no_rows(table: Table) -> None:
+    assert received(table(16, "one node")[0]) == [0] * 16
+
+
+@pytest.mark.parametrize(
+    ("ranks", "layout", "receivers"),
+    [
+        (5, "two nodes, by turns", {0: {0, 2, 4}, 1: {1, 3}}),
+        (4, "no room on the first of two", {0: {0}, 1: {1}, 2: {2}, 3: {3}}),
+    ],
+)
+def test_a_node_receives_the_rows_of_others_once(
+    table: Table, ranks: int, layout: str, receivers: dict[int, set[int]]
+) -> None:
+    """By its first rank, for whom it shares memory with: for itself alone where there is no room for rows."""
+    folder, runs = table(ranks, layout)
+    expected = [0] * ranks
+    for run in runs:
+        workers = open_run(folder / run).config.workers
+        row = sum(line["bytes_per_step"] for line in metrics(folder / run, "step"))
+        for receiver, node in receivers.items():
+            expected[receiver] += row * sum(len(share(workers, r, ranks)) for r in range(ranks) if r not in node)
+    assert received(folder) == expected
 
 
 # Faults.
@@ -231,12 +281,16 @@ def test_a_killed_job_leaves_no_shared_memory(tmp_path: Path) -> None:
     assert [path for path in shared if path.exists()] == []
 
 
-def test_a_rank_that_hangs_is_named(tmp_path: Path, alone: dict[str, str]) -> None:
-    run = Disturbed(tmp_path, "stop 1 5", "--timeout", 5)
+@pytest.mark.parametrize(("rank", "ranks", "environment"), [(1, 3, {}), (3, 4, NODES)])
+def test_a_rank_that_hangs_is_named(
+    tmp_path: Path, alone: dict[str, str], rank: int, ranks: int, environment: dict[str, str]
+) -> None:
+    """Where the others wait for it in the memory of its node, and where they wait for its node."""
+    run = Disturbed(tmp_path, f"stop {rank} 5", "--timeout", 5, ranks=ranks, **environment)
     found = run.ended()
     assert found.status == 75
     for text in (found.err, run.written_down()):
-        assert "rank 1 does not answer after 5 s" in text
+        assert f"rank {rank} does not answer after 5 s" in text
         assert "continue with --resume" in text
     assert "Traceback" not in found.err
     run.goes_on(2, alone["independent"])
@@ -247,6 +301,13 @@ def test_a_rank_that_waits_is_not_taken_for_one_that_hangs(tmp_path: Path) -> No
     found = Disturbed(tmp_path, "late 2 5, stop 1 5", "--timeout", 6).ended()
     assert found.status == 75
     assert "rank 1 does not answer" in found.err
+
+
+def test_a_rank_that_reads_late_reads_what_was_sent(tmp_path: Path, alone: dict[str, str]) -> None:
+    """Rows stay in the node's memory until the slowest has read them; rank 1 is at the next exchange long before."""
+    found = Disturbed(tmp_path, "late 0 exchanged", "--reconstruct", "replicate", ranks=2).at_fault().ended()
+    assert (found.status, found.err) == (0, "")
+    assert sha(tmp_path / "run") == alone["independent"]
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, alone: dict[str, str]) -> None:
@@ -306,7 +367,7 @@ def test_a_signal_while_ranks_are_set_up_stops_after_a_step(tmp_path: Path, alon
 
 def test_a_signal_while_rank_0_replays_stops_all(tmp_path: Path, table: Table, alone: dict[str, str]) -> None:
     """Though the other only waits; nothing in the folder has changed."""
-    folder = shutil.copytree(table(0, 0)[0] / "independent", tmp_path / "run")
+    folder = shutil.copytree(table(0, "one node")[0] / "independent", tmp_path / "run")
     for path in (folder / "result.json", folder / "final.npz", *(folder / "checkpoints").iterdir()):
         path.unlink()
     before = contents(folder)
@@ -335,9 +396,6 @@ def test_a_signal_right_after_the_start_ends_all_without_a_traceback(tmp_path: P
 
 
 # Replicas that differ.
-
-
-NODES = {"RBD_REF_RANKS_PER_NODE": "2"}
 
 
 @pytest.mark.parametrize(
@@ -426,7 +484,7 @@ def test_bad_input_is_said_once(tmp_path: Path, flags: Sequence[object], words: 
 
 
 def test_a_folder_that_holds_a_run_is_refused_once(tmp_path: Path, table: Table, alone: dict[str, str]) -> None:
-    folder = table(0, 0)[0] / "independent"
+    folder = table(0, "one node")[0] / "independent"
     found = job(2, (*TRAIN, *SIXTEEN, "--out", folder), tmp_path).ended()
     assert (found.status, found.out) == (2, "")
     assert found.err.count("\n") == 1
@@ -489,11 +547,11 @@ def test_a_missing_mpi4py_is_said(tmp_path: Path) -> None:
 
 def test_without_a_launcher_mpi4py_is_not_imported(table: Table, alone: dict[str, str]) -> None:
     assert len(alone) == len(RUNS)
-    assert [values["has_mpi4py"] for values in reports(table(0, 0)[0] / "reports")] == [False]
+    assert [values["has_mpi4py"] for values in reports(table(0, "one node")[0] / "reports")] == [False]
 
 
 def test_sixteen_ranks_start_no_threads_for_kernels(table: Table) -> None:
-    found = reports(table(16, 0)[0] / "reports")
+    found = reports(table(16, "one node")[0] / "reports")
     assert [values["rank"] for values in found] == list(range(16))
     assert {values["threads_of_kernels"] for values in found} == {max(1, cores() // 16)}
     if cores() < 32:

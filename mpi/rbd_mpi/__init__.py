@@ -6,7 +6,9 @@
     launch         from processes that a launcher started to a `World`
     communicator   rank, size, allgather, broadcast, barrier, abort
     waiting        waits that end: after a timeout a roll is called, and those who do not answer are named
-    node           the ranks of one machine: shared memory, and updates that they rebuild together
+    memory         arrays that the ranks of one machine share, and how they wait for each other
+    exchange       rows to everyone, through that memory and between machines
+    node           the ranks of one machine: weights held once, and updates that they rebuild together
     pool           the ranks as takers of tasks, for sweeps
     lifecycle      from the start to the end of all ranks, whatever happens to one of them
 

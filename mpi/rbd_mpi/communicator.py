@@ -1,4 +1,4 @@
-"""The communicator over MPI: coefficients by Allgather, sums by everyone in the same order.
+"""The communicator over MPI: all coefficients to all ranks, sums by everyone in the same order.
 
 Nothing is reduced by MPI, which may add floats in another order on each rank.
 Tests: tests/test_mpi.py.
@@ -6,6 +6,7 @@ Tests: tests/test_mpi.py.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from rbd_mpi.exchange import TABLES, RowExchange
+from rbd_mpi.memory import NodeMemory
 from rbd_mpi.waiting import Waiting
-from rbd_ref._types import F32, Float32Array
+from rbd_ref._types import Float32Array
 
 T = TypeVar("T")
 
@@ -22,13 +25,29 @@ T = TypeVar("T")
 class MpiCommunicator:
     """All ranks of a world of MPI's."""
 
-    def __init__(self, world: Any, waiting: Waiting) -> None:
+    def __init__(self, mpi: Any, world: Any, waiting: Waiting, memory: NodeMemory) -> None:
         self.world = world
         self.waiting = waiting
-        self.comm = world.Dup()
+        self.memory = memory
         self.rank: int = world.rank
         self.size: int = world.size
         self.bytes_sent = 0
+        with memory.watchdog.guard("MPI_Comm_dup"):
+            self.comm = world.Dup()
+            self.leaders = self.comm.Split(0 if memory.rank == 0 else mpi.UNDEFINED, self.rank)
+            firsts: list[int] = self.comm.allgather(memory.comm.bcast(self.rank))
+        nodes = [[rank for rank in range(self.size) if firsts[rank] == first] for first in sorted(set(firsts))]
+        self.node_ranks = next(node for node in nodes if self.rank in node)
+        alone = NodeMemory(mpi, mpi.COMM_SELF, waiting, memory.watchdog)
+        self.by_rank = RowExchange(self.rank, [[rank] for rank in range(self.size)], alone, self.comm, waiting)
+        self.by_node = RowExchange(self.rank, nodes, memory, self.leaders, waiting)
+        self.exchange = self.by_rank
+        self.shape = (0, 0)
+
+    @property
+    def bytes_received(self) -> int:
+        """Of rows, by messages to this rank."""
+        return self.by_rank.bytes_received + self.by_node.bytes_received
 
     def allgather(self, value: T) -> list[T]:
         """The values of all ranks, of any kind: their lengths first, then their bytes."""
@@ -40,12 +59,23 @@ class MpiCommunicator:
         return [pickle.loads(part.tobytes()) for part in np.split(received, np.cumsum(sizes)[:-1])]
 
     def allgather_rows(self, rows: Float32Array, counts: Sequence[int]) -> Float32Array:
-        """The rows of all ranks by one Allgather."""
-        columns = rows.shape[1]
-        received = np.empty((sum(counts), columns), dtype=F32)
-        self.waiting.wait(self.comm.Iallgatherv(rows, (received, [columns * count for count in counts])))
+        """The rows of all ranks, where there is room for it once in each node."""
+        shape = (sum(counts), rows.shape[1])
+        if shape != self.shape:
+            self.exchange = self._choose(shape)
+            self.shape = shape
         self.bytes_sent += rows.nbytes
-        return received
+        return self.exchange.allgather(rows, counts)
+
+    def _choose(self, shape: tuple[int, int]) -> RowExchange:
+        """Through the memory of nodes if all of them have room for it and get it, else from rank to rank."""
+        size = 4 * math.prod(shape) * len(TABLES)
+        self.memory.release(*TABLES)
+        if all(self.allgather(self.memory.rank > 0 or self.memory.offers(size))):
+            if all(self.allgather(self.memory.obtain(TABLES, shape))):
+                return self.by_node
+            self.memory.release(*TABLES)
+        return self.by_rank
 
     def broadcast(self, value: T) -> T:
         """What rank 0 has."""
@@ -60,6 +90,14 @@ class MpiCommunicator:
         self.world.Abort(status)
         os._exit(status)  # where MPI comes back
 
+    def revoke(self) -> None:
+        """Have all who wait for messages of these ranks give up, where ranks were lost."""
+        for comm in (self.memory.comm, self.leaders, self.comm, self.waiting.roll, self.world):
+            if comm:
+                comm.Revoke()
+
     def free(self) -> None:
         """Collectively."""
+        if self.leaders:
+            self.leaders.Free()
         self.comm.Free()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from rbd_mpi.communicator import MpiCommunicator
+from rbd_mpi.memory import NodeMemory, ranks_of_node
 from rbd_mpi.node import MpiNode
 from rbd_mpi.start import Started
 from rbd_mpi.waiting import SilentRanks, Waiting
@@ -42,8 +43,10 @@ class MpiLifecycle:
         self.ranks = ranks
         with self.watchdog.guard("MPI_Comm_dup"):
             self.waiting = Waiting(self.mpi, ranks)
-            self.communicator = MpiCommunicator(ranks, self.waiting)
-            self.node = MpiNode(self.mpi, self.communicator, self.watchdog)
+            on_node = ranks_of_node(self.mpi, ranks)
+        self.memory = NodeMemory(self.mpi, on_node, self.waiting, self.watchdog)
+        self.communicator = MpiCommunicator(self.mpi, ranks, self.waiting, self.memory)
+        self.node = MpiNode(self.communicator, self.memory)
         self.configure(self.options)
         return World(self.communicator, self.node, self)
 
@@ -57,8 +60,7 @@ class MpiLifecycle:
 
     def recover(self) -> World:
         """With an MPI that survives the loss of ranks (ULFM): all leave what they wait for and close up."""
-        for comm in (self.node.comm, self.communicator.comm, self.ranks):
-            comm.Revoke()
+        self.communicator.revoke()
         self.recovered = True
         with self.watchdog.guard("MPI_Comm_shrink"):
             left = self.ranks.Shrink()
@@ -109,7 +111,7 @@ class MpiLifecycle:
             sys.stdout.flush()
             self.started.leave()
             os._exit(status)  # MPI's own end may wait for those who are lost
-        self.node.free()
+        self.memory.free()
         with self.watchdog.guard("MPI_Comm_free"):
             self.waiting.free()
             self.communicator.free()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class SilentRanks(RunError):
 
 
 class Waiting:
-    """Waits for requests of a communicator's ranks; `roll` is a communicator of the same ranks for roll calls alone."""
+    """Waits for the ranks of a communicator; `roll` is a communicator of the same ranks for roll calls alone."""
 
     def __init__(self, mpi: Any, world: Any) -> None:
         self.mpi = mpi
@@ -39,22 +40,30 @@ class Waiting:
         self.failures = {getattr(mpi, name, None) for name in FAILURES}
 
     def wait(self, request: Any) -> None:
-        """Until a request is done: polls, then naps; a roll call after the timeout or when another rank calls it."""
+        """Until a request is done."""
+        self.until(request.Test)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Polls, then naps; a roll call after the timeout or when another rank calls it."""
         polls = 0
         began = time.monotonic()
-        while not self._done(request):
+        while not self._unless_lost(done):
             polls += 1
             if polls < SPINS:
                 YIELD()
                 continue
             time.sleep(NAP)
-            if polls % BETWEEN == 0 and (time.monotonic() - began > self.timeout or self.roll.Iprobe()):
+            if polls % BETWEEN == 0 and (time.monotonic() - began > self.timeout or self._is_called()):
                 self._call_the_roll()
 
-    def _done(self, request: Any) -> bool:
-        """Whether a request is done; MPI may say instead that ranks are lost."""
+    def _is_called(self) -> bool:
+        """Whether another rank calls the roll. Who only looks at memory hears from MPI here that ranks are lost."""
+        return self._unless_lost(self.roll.Iprobe)
+
+    def _unless_lost(self, ask: Callable[[], bool]) -> bool:
+        """The answer to a question; MPI may say instead that ranks are lost."""
         try:
-            return bool(request.Test())
+            return ask()
         except self.mpi.Exception as error:
             if error.Get_error_class() not in self.failures:
                 raise

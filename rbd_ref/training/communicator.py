@@ -40,11 +40,15 @@ class Communicator(Protocol):
     size: int
     bytes_sent: int  # rows handed over so far, for benchmarks
 
+    @property
+    def bytes_received(self) -> int:
+        """Rows that came in messages to this process so far; summed over a host, what the host received."""
+
     def allgather(self, value: T) -> list[T]:
         """The values of all ranks, in their order."""
 
     def allgather_rows(self, rows: Float32Array, counts: Sequence[int]) -> Float32Array:
-        """The rows of all ranks, in their order, where rank r has counts[r] of them."""
+        """The rows of all ranks, in their order, where rank r has counts[r] of them; they stay until the next call."""
 
     def broadcast(self, value: T) -> T:
         """What rank 0 has."""
@@ -142,6 +146,7 @@ class SingleProcess:
     rank = 0
     size = 1
     bytes_sent = 0
+    bytes_received = 0
     threads = 0
     terminal: bool | None = None
 

@@ -251,6 +251,8 @@ class Trainer:
         """The rows of all workers, their losses last, and the greatest request to stop."""
         proposals.rows[:, -1] = self.stop.reason
         received = self.world.communicator.allgather_rows(proposals.rows, self.counts)
+        if self.callbacks:
+            received = received.copy()  # callbacks may keep it, and the next step writes to it
         proposals.rows = received  # one array of all rows is enough
         rows: Float32Array = received[:, :-1]
         self.check_finite(replica.t, rows)

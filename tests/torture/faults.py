@@ -16,7 +16,8 @@ from torture.mpi_kills import finish
 from torture.runs import FLAGS, undisturbed
 
 EARLY = ("python", "init", "import")  # before MPI is started, while it is, and after
-PHASES = (*EARLY, "allocate", "0", "exchange", "checkpoint", "evaluation", "close", "finalize")  # 0: the first step
+# "0" is the first step, "turns" and "allocate" are what ranks of a node share before it and in it.
+PHASES = (*EARLY, "turns", "allocate", "0", "exchange", "checkpoint", "evaluation", "close", "finalize")
 # exception, exit 0, exit 3, an end that Python does not notice, kill -9, SIGSTOP, endless sleep
 KINDS = ("raise", "exit0", "exit", "vanish", "kill", "stop", "sleep")
 TIMEOUT = 5  # seconds after which a silent rank is given up
