@@ -24,7 +24,7 @@ from rbd_ref.conformance.suite import check, check_families, expect, same_bits
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.base import Replica, State
-from rbd_ref.methods.schedule import Phase
+from rbd_ref.methods.phases import Phase
 from rbd_ref.methods.settings import EXCHANGES, Settings
 from rbd_ref.models import networks
 from rbd_ref.models.networks import Network
@@ -99,8 +99,9 @@ def step(backend: Backend, family: str) -> None:
     mine = methods.make("rbd", Basis(plan, 3, family, usual(backend), backend), settings)
     theirs = methods.make("rbd", Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
     starts = [phase.start(networks.initialise(network, 3), 4) for phase in (mine, theirs)]
-    found = [starts[0].propose(Oracle(network, backend), w).payload for w in (0, 1)]
-    wanted = [starts[1].propose(Oracle(network, None), w).payload for w in (0, 1)]
+    local = mine.method.init_local()
+    found = [starts[0].propose(Oracle(network, backend), w, local)[0].payload for w in (0, 1)]
+    wanted = [starts[1].propose(Oracle(network, None), w, local)[0].payload for w in (0, 1)]
     for a, b in zip(found, wanted, strict=True):
         error = np.linalg.norm(a - b) / np.linalg.norm(b)
         expect(bool(error <= OF_GRADIENT), f"coefficients of {family} are off by {error:.2g} of their length")
@@ -127,8 +128,10 @@ def start(phase: Phase[State], network: Network) -> Replica[State]:
 def trajectory(phase: Phase[State], oracle: Oracle, workers: int) -> Iterator[tuple[Float32Array, Float32Array]]:
     """What was sent at each step, and theta after it."""
     replica = start(phase, oracle.network)
+    local = [phase.method.init_local() for _ in range(workers)]
     for _ in range(STEPS):
-        proposals = [replica.propose(oracle, w) for w in range(workers)]
+        found = [replica.propose(oracle, w, local[w]) for w in range(workers)]
+        proposals, local = [list(column) for column in zip(*found, strict=True)]
         payloads = np.stack([proposal.payload for proposal in proposals])
         local_updates = {w: proposal.update for w, proposal in enumerate(proposals) if proposal.update.size}
         replica = replica.step(payloads, local_updates)
@@ -182,7 +185,8 @@ def replicas(backend: Backend, family: str) -> None:
     theta0 = networks.initialise(network, 7)
     both = [methods.make("rbd", basis, settings).start(theta0, 0) for basis in bases]
     oracles = [Oracle(network, None), Oracle(network, backend)]
+    local = both[0].method.init_local()
     for t in range(TOGETHER):
-        payloads = np.stack([both[w].propose(oracles[w], w).payload for w in (0, 1)])
+        payloads = np.stack([both[w].propose(oracles[w], w, local)[0].payload for w in (0, 1)])
         both = [replica.step(payloads) for replica in both]
         same_bits(f"theta of the backend after step {t} of {family}", both[1].theta, both[0].theta)

@@ -23,11 +23,12 @@ from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
-from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, REDRAWING
+from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, PROJECTING, REDRAWING
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
@@ -123,6 +124,23 @@ class Config:
         None, "method", "learning rate (default: the paper's, or one for the method)", kind=float, metavar="ETA"
     )
     momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
+    schedule: str = option(
+        "constant", "method", f"of the learning rate over the run: {', '.join(SCHEDULES)} (the last two end with 0)"
+    )
+    warmup: int = option(0, "method", "steps in which the learning rate rises to its value", metavar="STEPS")
+    memory: float = option(
+        0.0,
+        "method",
+        "each worker projects a running average of its gradients in which the past counts BETA, from 0 up to below 1",
+        metavar="BETA",
+        methods=PROJECTING,
+    )
+    feedback: bool = option(
+        False,
+        "method",
+        "error feedback: each worker keeps what of its gradients was not sent yet; takes SGD's learning rate",
+        methods=PROJECTING,
+    )
     optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}", methods=("fpd",))
     transforms: tuple[str, ...] = option(
         (),
@@ -209,6 +227,8 @@ class Config:
             optimiser=self.optimiser,
             sigma=self.sigma,
             antithetic=self.antithetic,
+            memory=self.memory,
+            feedback=self.feedback,
         )
 
     @property
@@ -218,10 +238,16 @@ class Config:
         return [(epoch, method, self.settings(method, rate)) for epoch, method, rate in parts]
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that the weights' bits depend on: the length of the run too, where the rate goes by it."""
+        lengths = LENGTHS if self.schedule != "constant" else ()
+        known = (item for item in fields(self) if item.metadata["bits"] or item.name in lengths)
+        return {item.name: getattr(self, item.name) for item in known}
+
+    @property
     def digest(self) -> str:
         """sha256 of all settings that the weights' bits depend on."""
-        known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -233,9 +259,11 @@ class Config:
 FIELDS = {item.name: item for item in fields(Config)}
 
 
-def default_rate(data: str, net: str, method: str) -> float:
-    """That of the first preset of this network, data set and method, if there is one."""
-    wanted = {"data": data, "net": net, "method": method.removesuffix("-shared-batch")}
+def default_rate(config: Config, method: str) -> float:
+    """That of the first preset of this network, data set and method, if there is one; feedback takes that of sgd."""
+    if config.feedback and method in PROJECTING:
+        method = "sgd"
+    wanted = {"data": config.data, "net": config.net, "method": method.removesuffix("-shared-batch")}
     for preset in presets.PRESETS.values():
         if wanted.items() <= preset.settings.items():
             return float(str(preset.settings["lr"]))
@@ -252,7 +280,7 @@ def parse_switch(config: Config, text: str) -> tuple[int, str, float]:
         )
     epoch, method, rate = found.groups()
     member("method to switch to", method, METHODS)
-    return int(epoch), method, _number(text, rate) if rate else default_rate(config.data, config.net, method)
+    return int(epoch), method, _number(text, rate) if rate else default_rate(config, method)
 
 
 def _length(value: Any) -> int:
@@ -309,11 +337,13 @@ def _checked(config: Config) -> Config:
         ("checkpoint_every", 1, TWO_32),
         ("keep", 0, TWO_32),
         ("check_every", 0, TWO_32),
+        ("warmup", 0, TWO_32),
     ):
         if getattr(config, name) is not None:
             integer(name, getattr(config, name), low, high)
     if not 0 <= config.holdout < 1:
         raise ValueError(f"holdout is {config.holdout}, expected a share from 0 up to below 1: choose another")
+    member("schedule", config.schedule, SCHEDULES)
     member("reconstruct", config.reconstruct, ("node", "replicate"))
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
@@ -403,7 +433,7 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     complete = _checked(
         replace(
             config,
-            lr=_or(config.lr, default_rate(config.data, config.net, config.method)),
+            lr=_or(config.lr, default_rate(config, config.method)),
             epochs=_or(config.epochs, _default_epochs(config)),
             workers=_or(config.workers, ranks),
             dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], found) else DEFAULT_DIMS),

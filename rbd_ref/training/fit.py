@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], L
         started[1].introduce()
     state = communicator.broadcast(started[0].state if started else None)
     assert state is not None
-    return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()
+    return experiment, [experiment.phases.resume(state)], started[1] if started else NullLog()
 
 
 def _say_compiling(watch: Compiling) -> None:
@@ -233,11 +233,7 @@ def _check_resumed(job: Job, config: Config) -> None:
     before = run_to_resume(job.out).config(backend=config.backend)  # the caller's own choice, and of no weight here
     if config.digest == before.digest:
         return
-    changed = [
-        item.name
-        for item in fields(Config)
-        if item.metadata["bits"] and getattr(config, item.name) != getattr(before, item.name)
-    ]
+    changed = [name for name, value in config.decisive.items() if value != getattr(before, name)]
     raise RunError(
         f"{job.out} is a run of another configuration: {', '.join(changed)} would change, expected the same: "
         "leave the flag out, or start a new run in another folder"

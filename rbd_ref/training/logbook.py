@@ -73,7 +73,7 @@ def correlation(experiment: Experiment, record: StepRecord, workers: range) -> d
     return {"whole": cosine(u, g), "tensors": float(np.mean(tensors))}
 
 
-def worker_bytes(method: Method[State]) -> int:
+def worker_bytes(method: Method[State, Any]) -> int:
     """What a worker sends at a step of a method, or would send if it were not alone."""
     return 4 * (method.payload_size + BESIDE)
 
@@ -82,7 +82,7 @@ def phases(experiment: Experiment, t: int) -> list[dict[str, Any]]:
     """The phases of the first t steps: the first step of each, its method and what a worker sends at a step."""
     return [
         {"step": phase.first, "method": phase.method.name, "bytes_per_step": worker_bytes(phase.method)}
-        for phase in experiment.schedule.phases
+        for phase in experiment.phases.phases
         if phase.first < t
     ]
 

@@ -68,7 +68,7 @@ def journal_of(experiment: Experiment, run: Run) -> Journal:
 def origin(experiment: Experiment, run: Run, journal: Journal, steps: int | None = None) -> Origin:
     """The last whole checkpoint that fits the journal, of at most `steps` steps, or else theta0."""
     state, place, warnings = folders.newest(run, journal, experiment.config.digest, steps, experiment.blank)
-    return Origin(experiment.start() if state is None else experiment.schedule.resume(state), place, warnings)
+    return Origin(experiment.start() if state is None else experiment.phases.resume(state), place, warnings)
 
 
 def repeat(

@@ -20,7 +20,7 @@ import numpy as np
 
 from rbd_ref._check import NotFiniteError
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import EMPTY, Proposal, Replica, State
+from rbd_ref.methods.base import EMPTY, Local, Proposal, Replica, State
 from rbd_ref.runs.files import SharedError
 from rbd_ref.training.communicator import World, diverging_ranks, share
 from rbd_ref.training.experiment import Experiment
@@ -180,6 +180,7 @@ class Trainer:
         shares = [share(self.config.workers, rank, len(ranks)) for rank in ranks]
         self.workers = shares[world.communicator.rank]  # those that this rank plays
         self.counts = [len(workers) for workers in shares]  # how many each rank plays
+        self.local: dict[int, Local] = {}  # what they keep to themselves
 
     def train(self, replica: Replica[State]) -> Replica[State]:
         """Steps to the end, or until a rank's request to stop; the last replica.
@@ -215,7 +216,7 @@ class Trainer:
     def advance(self, replica: Replica[State]) -> StepRecord:
         """One step of all workers; a request to stop travels with it, so that all ranks stop after the same step."""
         times = [time.perf_counter()]
-        before = self.experiment.schedule.enter_phase(replica)
+        before = self.enter_phase(replica)
         with np.errstate(over="ignore", invalid="ignore"):
             proposals = self.propose_all(before)
             times.append(time.perf_counter())
@@ -226,6 +227,13 @@ class Trainer:
         times.append(time.perf_counter())
         spent = StepTimes(*(end - begin for begin, end in pairwise(times)))
         return StepRecord(before, after, rows, proposals.whole, stop, spent, proposals.gradient.total)
+
+    def enter_phase(self, replica: Replica[State]) -> Replica[State]:
+        """The replica as the method of its next step takes it; a method that begins knows of no steps before."""
+        before = self.experiment.phases.enter_phase(replica)
+        if before is not replica or not self.local:
+            self.local = {worker: before.method.init_local() for worker in self.workers}
+        return before
 
     def propose_all(self, replica: Replica[State]) -> Proposals:
         """What the workers of this rank find, one after the other."""
@@ -243,7 +251,8 @@ class Trainer:
     def propose(self, replica: Replica[State], worker: int) -> Proposal:
         """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
         try:
-            return replica.propose(self.experiment.problem, worker)
+            proposal, self.local[worker] = replica.propose(self.experiment.problem, worker, self.local[worker])
+            return proposal
         except NotFiniteError:
             return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
 
@@ -307,7 +316,7 @@ class Trainer:
         restored = self.log.restore()
         state = self.world.communicator.broadcast(restored.state if restored else None)
         assert state is not None
-        return self.experiment.schedule.resume(state)
+        return self.experiment.phases.resume(state)
 
     def due(self, t: int, stop: int) -> Due:
         """What comes after t steps, the last of them or not, with a request to stop or without."""

@@ -7,7 +7,7 @@ Tests: tests/test_methods.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Phase(Generic[S_co]):
     """A method, and the step from which on it is used."""
 
     first: int
-    method: Method[S_co]
+    method: Method[S_co, Any]
 
     def start(self, theta: Float32Array, t: int) -> Replica[S_co]:
         """The method from these weights on, after t steps."""
@@ -37,7 +37,7 @@ class Phase(Generic[S_co]):
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Phases:
     """Phases in the order of their first steps."""
 
     phases: tuple[Phase[State], ...]
