@@ -36,6 +36,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "start": [(fit, "_prepare")],
     "rehearsal": [(Experiment, "rehearse")],
     "replay": [(Experiment, "repeat")],
+    "follow": [(Trainer, "follow")],
     "exchange": [(MpiCommunicator, "allgather_rows")],
     "allocate": [(SharedArray, "__init__")],
     "evaluation": [(Logbook, "evaluate"), (NullLog, "evaluate")],

@@ -201,6 +201,13 @@ class Config:
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
     checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N", paces=True)
     keep: int = option(2, "output", "checkpoints to keep beside the last; older ones are removed", False, metavar="N")
+    forgotten: tuple[str, ...] = option(
+        (),
+        "output",
+        "steps after which the workers forgot what they had kept; set by --forget-memory",
+        False,
+        hidden=True,
+    )
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
     problem: str = option("", "output", "what tells a problem of the caller's own; set by rbd_ref.fit", hidden=True)
@@ -348,6 +355,8 @@ def _checked(config: Config) -> Config:
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
         raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
+    if not all(step.isdecimal() for step in config.forgotten):
+        raise ValueError(f"forgotten is {config.forgotten}, expected numbers of steps: leave it to --forget-memory")
     _check_switches(config)
     return config
 

@@ -24,6 +24,7 @@ from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
+from rbd_ref.runs.local_states import size_of
 from rbd_ref.runs.memory import step_needs
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 from rbd_ref.training.proposals import VECTORS
@@ -94,7 +95,8 @@ class Experiment:
         here = -(-W // ranks)
         sent = 0 if all(phase.method.replayable for phase in self.phases.phases) else W
         kept = here * (2 * callbacks + (ranks > 1))
-        return step_needs(self.plan.D, W, VECTORS + sent + kept)
+        local = here * max(size_of(phase.method.init_local()) for phase in self.phases.phases) // self.plan.D
+        return step_needs(self.plan.D, W, VECTORS + sent + kept + local)
 
     def start(self) -> Replica[State]:
         """The replica before the first step."""
@@ -103,6 +105,15 @@ class Experiment:
     def blank(self, t: int) -> State:
         """A state of the form that those after t steps have, for checkpoints to be compared with."""
         return self.phases.blank(self.plan.D, t)
+
+    def blank_local(self, t: int) -> Any:
+        """What a worker that has kept nothing keeps after t steps: its arrays have their shapes."""
+        return self.phases.at(max(t - 1, 0)).method.init_local()
+
+    @property
+    def forgotten(self) -> list[int]:
+        """The steps after which the workers forgot what they had kept."""
+        return [int(step) for step in self.config.forgotten]
 
     @property
     def layouts(self) -> Layouts:
