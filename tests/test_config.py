@@ -209,7 +209,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "log_every": small,
     "checkpoint_every": small,
     "keep": st.just(0) | small,
-    "forgotten": st.lists(st.integers(0, 99).map(str), max_size=2),
+    "forgotten": st.lists(st.integers(0, 99).map(lambda step: f"{step}:{'0f' * 32}"), max_size=2),
     "correlation": st.booleans(),
     "preset": st.just("") | st.sampled_from(presets.names()),
 }

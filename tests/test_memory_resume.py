@@ -275,8 +275,20 @@ def test_forgetting(made: dict[str, Run], tmp_path: Path, capfd: pytest.CaptureF
 def test_forgetting_twice(made: dict[str, Run], tmp_path: Path) -> None:
     run = resumed(cut(made["memory"], tmp_path / "run", 2), "--forget-memory")
     run = resumed(cut(run, tmp_path / "again", 5), "--forget-memory")
-    assert run.config().forgotten == ("2", "5")
+    assert [text.split(":")[0] for text in run.config().forgotten] == ["2", "5"]
     assert sha(resumed(cut(run, tmp_path / "last", 8))) == sha(run)
+
+
+def test_what_was_forgotten_is_tied_to_the_journal(
+    made: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A digit that changes in config.toml does not change the weights in silence."""
+    run = cut(resumed(cut(made["memory"], tmp_path / "run", 2), "--forget-memory"), tmp_path / "again", 5)
+    path = run.folder / "config.toml"
+    path.write_text(path.read_text().replace('"2:', '"3:'))
+    refused(capsys, ["--resume", "--out", run.folder], "forgot what they kept after step 3 of a journal")
+    path.write_text(path.read_text().replace('"3:', '"3'))
+    refused(capsys, ["--resume", "--out", run.folder], "cannot be read, expected a step and the journal's chain value")
 
 
 def test_there_has_to_be_something_to_forget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

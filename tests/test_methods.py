@@ -23,8 +23,10 @@ from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS, transforms
 from rbd_ref.methods.base import EMPTY, NONE, Method, Proposal, Replica, State
 from rbd_ref.methods.fpd import FixedProjectionState
-from rbd_ref.methods.phases import Phases
+from rbd_ref.methods.memory import Memory
+from rbd_ref.methods.phases import Phase, Phases
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, Settings
+from rbd_ref.methods.sgd import StochasticGradientDescent
 from rbd_ref.methods.state import DescentState
 from rbd_ref.models import networks
 from rbd_ref.spec.compartments import Plan
@@ -617,6 +619,17 @@ def test_a_state_is_resumed_by_the_method_that_left_it(t: int) -> None:
     state = kept(plan, t).state
     assert plan.resume(state).method is plan.at(t - 1).method
     assert plan.resume(state).state is state
+
+
+def test_a_method_that_is_not_journaled_keeps_nothing() -> None:
+    """Nobody could tell what its workers kept when it is resumed."""
+
+    class Hoarding(StochasticGradientDescent):
+        def init_local(self) -> Any:
+            return Memory(THETA)
+
+    with pytest.raises(ValueError, match="method sgd is not journaled and its workers keep something, expected one or"):
+        Phase(0, Hoarding(PLAN.D, Settings(0.1)))
 
 
 def test_a_state_of_another_method_is_refused() -> None:

@@ -64,6 +64,11 @@ class NoLocal(NamedTuple):
     """The local state of a worker that keeps nothing."""
 
 
+def size_of(local: Local) -> int:
+    """How many floats a worker keeps."""
+    return sum(array.size for array in local._asdict().values())
+
+
 S = TypeVar("S", bound=State)
 L = TypeVar("L", bound=Local)
 S_co = TypeVar("S_co", bound=State, covariant=True)
@@ -184,7 +189,7 @@ class Method(Protocol[S, L]):
 
     @property
     def replayable(self) -> bool:
-        """Whether payloads are few enough to be journaled; only then can workers keep a local state."""
+        """Whether payloads are few enough to be journaled; only then may workers keep something."""
 
     @property
     def state_type(self) -> type[S]:

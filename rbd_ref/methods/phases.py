@@ -12,7 +12,7 @@ from typing import Any, Generic
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import Method, Replica, S_co, State
+from rbd_ref.methods.base import Method, Replica, S_co, State, size_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,13 @@ class Phase(Generic[S_co]):
 
     first: int
     method: Method[S_co, Any]
+
+    def __post_init__(self) -> None:
+        if not self.method.replayable and size_of(self.method.init_local()):
+            raise ValueError(
+                f"method {self.method.name} is not journaled and its workers keep something, expected one or the "
+                "other, as only the journal tells what they kept: send less, or keep nothing"
+            )
 
     def start(self, theta: Float32Array, t: int) -> Replica[S_co]:
         """The method from these weights on, after t steps."""

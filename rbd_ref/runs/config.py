@@ -35,6 +35,7 @@ from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
 
 SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
+FORGOTTEN = re.compile(r"([0-9]{1,10}):([0-9a-f]{64})")
 DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
@@ -204,7 +205,7 @@ class Config:
     forgotten: tuple[str, ...] = option(
         (),
         "output",
-        "steps after which the workers forgot what they had kept; set by --forget-memory",
+        "STEP:CHAIN after which the workers forgot what they had kept; set by --forget-memory",
         False,
         hidden=True,
     )
@@ -355,8 +356,11 @@ def _checked(config: Config) -> Config:
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
         raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
-    if not all(step.isdecimal() for step in config.forgotten):
-        raise ValueError(f"forgotten is {config.forgotten}, expected numbers of steps: leave it to --forget-memory")
+    if wrong := [text for text in config.forgotten if not FORGOTTEN.fullmatch(text)]:
+        raise ValueError(
+            f"forgotten {wrong[0]!r} cannot be read, expected a step and the journal's chain value after it: leave it "
+            "to --forget-memory"
+        )
     _check_switches(config)
     return config
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rbd_ref.methods.base import Local
+from rbd_ref.methods.base import Local, size_of
 from rbd_ref.runs.archives import read_arrays
 from rbd_ref.runs.files import RunError, disk, quoted
 from rbd_ref.runs.folder import Run, checkpoint_path, save_arrays
@@ -29,11 +29,6 @@ NAME = re.compile(r"local-([0-9]{8,})-([0-9]{5,})\.npz")
 def path_of(run: Run, t: int, worker: int) -> Path:
     """The file of what a worker keeps after t steps."""
     return run.folder / "checkpoints" / f"local-{t:08d}-{worker:05d}.npz"
-
-
-def size_of(local: Local) -> int:
-    """How many floats there are in it."""
-    return sum(array.size for array in local._asdict().values())
 
 
 def fingerprint(local: Local) -> str:

@@ -16,7 +16,7 @@ from rbd_ref import backend as backends
 from rbd_ref import methods
 from rbd_ref._types import F32
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Method, Replica, State, sum_rows
+from rbd_ref.methods.base import Method, Replica, State, size_of, sum_rows
 from rbd_ref.methods.phases import Phases
 from rbd_ref.methods.rates import RateSchedule
 from rbd_ref.runs import config as configs
@@ -24,7 +24,6 @@ from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
-from rbd_ref.runs.local_states import size_of
 from rbd_ref.runs.memory import step_needs
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 from rbd_ref.training.proposals import VECTORS
@@ -111,9 +110,9 @@ class Experiment:
         return self.phases.at(max(t - 1, 0)).method.init_local()
 
     @property
-    def forgotten(self) -> list[int]:
-        """The steps after which the workers forgot what they had kept."""
-        return [int(step) for step in self.config.forgotten]
+    def forgotten(self) -> dict[int, str]:
+        """The steps after which the workers forgot what they had kept, with the journal's chain value there."""
+        return {int(step): chain for step, chain in (text.split(":") for text in self.config.forgotten)}
 
     @property
     def layouts(self) -> Layouts:

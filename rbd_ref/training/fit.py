@@ -17,13 +17,12 @@ from typing import Any
 from rbd_ref._types import Float32Array
 from rbd_ref.data.errors import DataError
 from rbd_ref.kernels.compiling import Compiling, watch_compiling
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Replica, State, size_of
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
-from rbd_ref.runs.local_states import size_of
 from rbd_ref.runs.lock import FolderLock
 from rbd_ref.runs.memory import enough_memory
 from rbd_ref.training.beginning import Beginning, Interrupted
@@ -325,7 +324,8 @@ def _continue(job: Job, experiment: Experiment, world: World, console: Console, 
     if job.speaks:
         stderr(_continues(experiment, run, resumed, job.forget_memory))
     if job.forget_memory:
-        experiment.config = replace(experiment.config, forgotten=(*experiment.config.forgotten, str(resumed.place.t)))
+        forgotten = f"{resumed.place.t}:{resumed.place.chain.hex()}"
+        experiment.config = replace(experiment.config, forgotten=(*experiment.config.forgotten, forgotten))
     folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))
     folders.cut_metrics(run, resumed.place.t)
     return resumed.beginning, Logbook(experiment, world, console, job.compiling, run, resumed)

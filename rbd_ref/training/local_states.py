@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import Local, Method, NoLocal, State
-from rbd_ref.runs.local_states import size_of
+from rbd_ref.methods.base import Local, Method, NoLocal, State, size_of
 from rbd_ref.training.communicator import Communicator, share
 
 

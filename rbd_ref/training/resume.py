@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Replica, State, size_of
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs import local_states
+from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Checkpoint, Run
 from rbd_ref.runs.journal import Journal, Place, Record
-from rbd_ref.runs.local_states import size_of
 from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.trainer import StopRequest
@@ -86,7 +86,7 @@ def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None, fo
     start = origin(experiment, run, journal)
     losses = journal.losses(start.place.t) + [record.loss for record in journal.records(start.place)]
     end, torn = journal.last, torn_record(journal)
-    since = _kept_since(experiment, end.t)
+    since = _kept_since(experiment, journal, end.t)
     if forget or not size_of(experiment.blank_local(end.t)):
         since = end.t
     elif since < start.place.t:
@@ -98,10 +98,17 @@ def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None, fo
     return Resumed(beginning, end, losses, [*torn, *start.warnings])
 
 
-def _kept_since(experiment: Experiment, t: int) -> int:
+def _kept_since(experiment: Experiment, journal: Journal, t: int) -> int:
     """The step from which on the workers have kept what they keep after t steps: where their method began, or where
-    they were told to forget."""
-    forgotten = [step for step in experiment.forgotten if step <= t]
+    they were told to forget, if the journal was the same there."""
+    forgotten = {step: chain for step, chain in experiment.forgotten.items() if step <= t}
+    for step, chain in forgotten.items():
+        place = journal.place(step)
+        if place is None or place.chain.hex() != chain:
+            raise RunError(
+                f"forgotten in config.toml says that the workers forgot what they kept after step {step} of a journal "
+                f"with chain value {chain} there, expected that of {journal.path.name}: restore config.toml"
+            )
     return max([experiment.phases.at(max(t - 1, 0)).first, *forgotten])
 
 
