@@ -238,7 +238,7 @@ def training_step(method: str, family: str, name: str) -> Callable[[], object]:
     replica = methods.make(method, basis, Settings(1e-3)).start(networks.initialise(problem.network, 0), 0)
 
     def call() -> object:
-        proposal = replica.propose(problem, 0)
+        proposal, _ = replica.propose(problem, 0, replica.method.init_local())
         return replica.step(proposal.payload[None], {0: proposal.update} if proposal.update.size else {})
 
     return call

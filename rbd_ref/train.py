@@ -21,11 +21,11 @@ from rbd_ref.runs import latest, presets
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.folder import BY_PATH, Run, refuse_paths
 from rbd_ref.runs.memory import enough_memory
+from rbd_ref.training.beginning import Interrupted
 from rbd_ref.training.command import Command, stop_on_signals
 from rbd_ref.training.communicator import RanksLost, World, collectively
 from rbd_ref.training.fit import EXPECTED, Job, run_job
 from rbd_ref.training.logbook import stderr
-from rbd_ref.training.resume import Interrupted
 from rbd_ref.training.trainer import StopRequest
 
 DESCRIPTION = """\
@@ -86,6 +86,11 @@ def parser() -> argparse.ArgumentParser:
     output = groups["output"]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
     output.add_argument("--resume", action="store_true", help="continue the run in --out, or the newest that fits")
+    output.add_argument(
+        "--forget-memory",
+        action="store_true",
+        help="with --resume: workers start from an empty memory; not the weights of an undisturbed run",
+    )
     output.add_argument("--quiet", action="store_true", help="no bar and no figures, only what goes wrong")
     start = result.add_argument_group("instead of many flags")
     start.add_argument("--preset", metavar="NAME", help="a cell of the paper's tables; `list` shows them all")
@@ -143,7 +148,15 @@ def make_job(flags: argparse.Namespace, stop: StopRequest, ranks: int) -> Job:
     """What the flags ask for."""
     config = configured(flags, ranks)
     out = flags.out or str(new_folder(config))
-    return Job(config, None, out, flags.resume, quiet=flags.quiet, verbose=True, stop=stop)
+    return Job(
+        config,
+        out=out,
+        resume=flags.resume,
+        forget_memory=flags.forget_memory,
+        quiet=flags.quiet,
+        verbose=True,
+        stop=stop,
+    )
 
 
 def set_up(flags: argparse.Namespace, stop: StopRequest, world: World) -> Job:
@@ -161,6 +174,7 @@ def run_all(flags: argparse.Namespace, world: World) -> int:
             except RanksLost as lost:
                 world = world.lifecycle.recover()
                 flags.out = job.out
+                flags.forget_memory = False  # once is enough
                 flags.resume = (Path(flags.out) / "journal.rbd").exists()
                 if world.communicator.rank == 0:
                     stderr(f"{lost}; {world.communicator.size} are left and continue")

@@ -1405,6 +1405,25 @@ class KeysOfTwoSteps(KeptKeys):
         return (step + 1) // 2
 
 
+class ClearedPadding(Broken):
+    """A vector whose length is a multiple of 64 needs no padding, so it is no copy: what a worker keeps is lost."""
+
+    fails_at = "L4"
+    bug = "Gradients are padded to whole blocks of 64, and what was padded is cleared for the next one."
+    capabilities = SIGNS
+
+    def project(self, draw: Draw, g: Float32Array) -> Float32Array:
+        missing = -g.size % 64
+        padded = np.concatenate([g, np.zeros(missing, dtype=F32)]) if missing else g
+        a = super().project(draw, padded[: g.size])
+        padded[:] = 0
+        return a
+
+    def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
+        a = self.project(draw, g)
+        return a, self.reconstruct(draw, a)
+
+
 class KeysOfSixteenSteps(KeptKeys):
     """Seen in a run of more than sixteen steps."""
 

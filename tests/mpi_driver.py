@@ -38,6 +38,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
     "start": [(fit, "_prepare")],
     "rehearsal": [(Experiment, "rehearse")],
     "replay": [(Experiment, "repeat")],
+    "follow": [(Trainer, "follow")],
     "exchange": [(MpiCommunicator, "allgather_rows")],
     "exchanged": [(Trainer, "check_finite")],
     "turns": [(SharedArray, "__init__")],

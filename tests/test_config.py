@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models import networks
 from rbd_ref.runs import config, presets
@@ -160,6 +161,14 @@ SWITCH = st.lists(st.integers(1, 39), unique=True, max_size=3).flatmap(
         *(st.tuples(st.just(epoch), st.sampled_from(METHODS), rate | st.none()) for epoch in sorted(epochs))
     )
 )
+
+
+def compatible(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what is refused beside feedback."""
+    away = ("memory", "momentum") if values.get("feedback") else ()
+    return {name: value for name, value in values.items() if name not in away}
+
+
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "data": st.sampled_from(list(STANDARDS)),
     "data_dir": text,
@@ -175,6 +184,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "redraw": small,
     "lr": rate,
     "momentum": st.floats(0, 0.999),
+    "schedule": st.sampled_from(SCHEDULES),
+    "warmup": st.just(0) | small,
+    "memory": st.floats(0, 0.999),
+    "feedback": st.booleans(),
     "optimiser": st.sampled_from(OPTIMISERS),
     "transforms": st.lists(st.sampled_from(["raw", "ranks", "normalised", "top:3"]), max_size=3),
     "sigma": rate,
@@ -197,10 +210,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "log_every": small,
     "checkpoint_every": small,
     "keep": st.just(0) | small,
+    "forgotten": st.lists(st.integers(0, 99).map(lambda step: f"{step}:{'0f' * 32}"), max_size=2),
     "correlation": st.booleans(),
     "preset": st.just("") | st.sampled_from(presets.names()),
 }
-anything = st.fixed_dictionaries({}, optional=VALUES)
+anything = st.fixed_dictionaries({}, optional=VALUES).map(compatible)
 some = anything.map(lambda values: {name: value for name, value in values.items() if name not in config.idle(values)})
 
 

@@ -181,6 +181,7 @@ def test_ranks_may_differ_in_gradients_unless_one_has_to_repeat_those_of_all() -
     assert "gradients" not in make({"method": "rbd"}).shared
     assert make({"method": "sgd", "gradients": "torch"}).shared["gradients"] == "torch"
     assert "gradients" in make({"method": "rbd", "switch": ["3:sgd"]}).shared
+    assert "gradients" in make({"method": "rbd", "memory": 0.9}).shared  # whoever resumes it computes them again
 
 
 @pytest.mark.parametrize("method", ["rbd", "sgd"])

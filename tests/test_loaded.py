@@ -138,7 +138,7 @@ def test_the_form_is_that_of_every_state(made: dict[str, Run]) -> None:
     for run in made.values():
         experiment = experiment_of(run)
         for path in run.checkpoints:
-            state, _ = runs.load_checkpoint(path, run.config().digest, experiment.blank)
+            state, *_ = runs.load_checkpoint(path, run.config().digest, experiment.blank)
             assert runs.shapes(state) == runs.shapes(experiment.blank(state.t))
 
 

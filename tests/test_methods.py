@@ -21,10 +21,12 @@ from oracles import Linear, Quadratic
 from rbd_ref import compartments, methods
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS, transforms
-from rbd_ref.methods.base import EMPTY, NONE, Method, Replica, State
+from rbd_ref.methods.base import EMPTY, NONE, Method, Proposal, Replica, State
 from rbd_ref.methods.fpd import FixedProjectionState
-from rbd_ref.methods.schedule import Schedule
+from rbd_ref.methods.memory import Memory
+from rbd_ref.methods.phases import Phase, Phases
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, Settings
+from rbd_ref.methods.sgd import StochasticGradientDescent
 from rbd_ref.methods.state import DescentState
 from rbd_ref.models import networks
 from rbd_ref.spec.compartments import Plan
@@ -54,25 +56,30 @@ def same_state(x: Any, y: Any) -> bool:
     return type(x) is type(y) and all(same(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
 
-def make(name: str, basis: rbd.Basis, settings: Settings) -> Method[Any]:
+def make(name: str, basis: rbd.Basis, settings: Settings) -> Method[Any, Any]:
     return methods.make(name, basis, settings).method
 
 
-def step(method: Method[Any], state: Any, payloads: np.ndarray, local_updates: Any = NONE) -> Any:
+def step(method: Method[Any, Any], state: Any, payloads: np.ndarray, local_updates: Any = NONE) -> Any:
     """A step by one process."""
     return Replica(method, state).step(payloads, local_updates).state
 
 
-def advance(method: Method[Any], oracle: Any, state: Any, workers: int = 1) -> tuple[Any, np.ndarray]:
+def propose(method: Method[Any, Any], oracle: Any, state: Any, worker: int) -> Proposal:
+    """What a worker finds that keeps nothing, or that has kept nothing so far."""
+    return method.propose(oracle, state, worker, method.init_local())[0]
+
+
+def advance(method: Method[Any, Any], oracle: Any, state: Any, workers: int = 1) -> tuple[Any, np.ndarray]:
     """A step as the trainer takes it, with local updates; and what was sent, the loss of each worker last."""
-    proposals = [method.propose(oracle, state, w) for w in range(workers)]
+    proposals = [propose(method, oracle, state, w) for w in range(workers)]
     rows = np.stack([np.append(proposal.payload, F32(proposal.loss)) for proposal in proposals])
     local_updates = {w: proposal.update for w, proposal in enumerate(proposals) if proposal.update.size}
     return step(method, state, rows[:, :-1], local_updates), rows
 
 
 def run(
-    method: Method[Any], oracle: Any, workers: int = 1, steps: int = 4, theta: np.ndarray = THETA
+    method: Method[Any, Any], oracle: Any, workers: int = 1, steps: int = 4, theta: np.ndarray = THETA
 ) -> tuple[list, list]:
     """The states from the first on, and what was sent at each step."""
     states, sent = [method.init_state(theta, 0)], []
@@ -195,7 +202,7 @@ def test_nes(family: str, normalize: str, names: tuple[str, ...], antithetic: bo
 def test_which_batch_an_offspring_gets(name: str, antithetic: bool) -> None:
     """Its own or the worker's, in both senses the same; the loss that is reported is of the weights themselves."""
     oracle, s = Quadratic(PLAN.D), Settings(0.5, workers=3, antithetic=antithetic)
-    look = make(name, basis_of(), s).propose(oracle, DescentState(THETA, 4, EMPTY), 2)
+    look = propose(make(name, basis_of(), s), oracle, DescentState(THETA, 4, EMPTY), 2)
     own = [(4, 2, i + 1) if name == "nes" else (4, 2) for i in range(PLAN.d) for _ in range(1 + antithetic)]
     assert oracle.asked == [*own, (4, 2)]
     assert look.loss == oracle.loss(THETA, 4, 2, None)
@@ -207,7 +214,7 @@ def test_offspring_of_a_split_basis_are_numbered_through(workers: int) -> None:
     method = make("nes", basis_of(), Settings(0.5, workers=workers, exchange="split"))
     asked = []
     for w in range(workers):
-        method.propose(oracle, DescentState(THETA, 4, EMPTY), w)
+        propose(method, oracle, DescentState(THETA, 4, EMPTY), w)
         assert {batch[:2] for batch in oracle.asked} == {(4, w)}
         asked += [batch[2] for batch in oracle.asked if len(batch) == 3]
         oracle.asked.clear()
@@ -301,8 +308,8 @@ def test_propose_and_step_are_pure(case: str) -> None:
     name, s = CASES[case]
     method = make(name, basis_of(), s)
     state = frozen(run(method, Quadratic(PLAN.D), s.workers, steps=2)[0][-1])
-    looks = [method.propose(Quadratic(PLAN.D), state, w) for w in range(s.workers)]
-    assert all(same_state(look, method.propose(Quadratic(PLAN.D), state, w)) for w, look in enumerate(looks))
+    looks = [propose(method, Quadratic(PLAN.D), state, w) for w in range(s.workers)]
+    assert all(same_state(look, propose(method, Quadratic(PLAN.D), state, w)) for w, look in enumerate(looks))
     numbers = frozen(np.stack([look.payload for look in looks]))
     local = {w: frozen(look.update) for w, look in enumerate(looks) if look.update.size}
     after = step(method, state, numbers, local)
@@ -315,7 +322,7 @@ def test_what_a_worker_sends(case: str) -> None:
     """`payload_size` float32 numbers; the gradient of sgd is too much to be kept."""
     name, s = CASES[case]
     method = make(name, basis_of(), s)
-    looks = [method.propose(Quadratic(PLAN.D), method.init_state(THETA, 0), w) for w in range(s.workers)]
+    looks = [propose(method, Quadratic(PLAN.D), method.init_state(THETA, 0), w) for w in range(s.workers)]
     expected = PLAN.D if name == "sgd" else -(-PLAN.d // s.workers) if s.exchange == "split" else PLAN.d
     assert {(look.payload.dtype.name, look.payload.shape) for look in looks} == {("float32", (expected,))}
     assert (method.name, method.payload_size, method.replayable) == (name, expected, name != "sgd")
@@ -411,7 +418,7 @@ def test_the_parts_of_a_split_basis_cover_it_once(workers: int) -> None:
     """The numbers of all workers, without what fills them up, are one projection, since all see one gradient."""
     basis, g = basis_of(), vector(4, PLAN.D)
     method = make("rbd", basis, Settings(0.1, workers=workers, exchange="split"))
-    sent = [method.propose(Linear(g), DescentState(THETA, 4, EMPTY), w).payload for w in range(workers)]
+    sent = [propose(method, Linear(g), DescentState(THETA, 4, EMPTY), w).payload for w in range(workers)]
     quotient, rest = divmod(PLAN.d, workers)
     counts = [quotient + (w < rest) for w in range(workers)]
     assert {len(numbers) for numbers in sent} == {max(counts)}
@@ -446,7 +453,7 @@ def test_a_pending_update_can_be_rebuilt_in_parts(exchange: str, name: str) -> N
     """It says how many terms there are and gives each, whole or part by part, to the same bits."""
     method = make(name, basis_of(), Settings(0.1, workers=3, exchange=exchange))
     state = method.init_state(THETA, 0)
-    payloads = np.stack([method.propose(Quadratic(PLAN.D), state, w).payload for w in range(3)])
+    payloads = np.stack([propose(method, Quadratic(PLAN.D), state, w).payload for w in range(3)])
     expected = step(method, state, payloads)
     for n in (1, 2, 5):
         waiting, pending = Replica(method, state).collect(payloads)
@@ -539,22 +546,22 @@ def test_antithetic_nes_on_a_quadratic_is_rbd(family: str, normalize: str) -> No
     """For every basis, up to the rounding of theta + s and of the losses."""
     basis, state = basis_of(family=family, normalize=normalize), DescentState(THETA, 3, EMPTY)
     method = make("nes-shared-batch", basis, Settings(1.0, sigma=0.5, antithetic=True))
-    a = method.propose(Quadratic(PLAN.D), state, 0).payload
-    expected = make("rbd", basis, Settings(1.0)).propose(Quadratic(PLAN.D), state, 0).payload
+    a = propose(method, Quadratic(PLAN.D), state, 0).payload
+    expected = propose(make("rbd", basis, Settings(1.0)), Quadratic(PLAN.D), state, 0).payload
     assert np.abs(PLAN.d * a - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 # Schedules.
 
 
-def schedule(**more: Any) -> Schedule:
+def schedule(**more: Any) -> Phases:
     """rbd with momentum, fpd from step 3 on, sgd from step 5 on, fpd again from step 6 on."""
     basis, fpd = basis_of(), Settings(0.05, **more)
     phases = (("rbd", Settings(0.05, 0.5), 0), ("fpd", fpd, 3), ("sgd", Settings(0.05, 0.5), 5), ("fpd", fpd, 6))
-    return Schedule(tuple(methods.make(name, basis, settings, first) for name, settings, first in phases))
+    return Phases(tuple(methods.make(name, basis, settings, first) for name, settings, first in phases))
 
 
-def run_schedule(plan: Schedule, oracle: Any, steps: int) -> list:
+def run_schedule(plan: Phases, oracle: Any, steps: int) -> list:
     """The states as each step's method takes them, and the last."""
     replica, states = plan.start(THETA), []
     for _ in range(steps):
@@ -585,7 +592,7 @@ def test_a_method_that_is_entered_knows_the_weights_alone() -> None:
     ] * 4
 
 
-def kept(plan: Schedule, t: int) -> Replica[State]:
+def kept(plan: Phases, t: int) -> Replica[State]:
     """A replica after t steps, as the method of its last step leaves it."""
     phase = plan.at(t - 1)
     return Replica(phase.method, phase.method.init_state(THETA, t))
@@ -612,6 +619,17 @@ def test_a_state_is_resumed_by_the_method_that_left_it(t: int) -> None:
     state = kept(plan, t).state
     assert plan.resume(state).method is plan.at(t - 1).method
     assert plan.resume(state).state is state
+
+
+def test_a_method_that_is_not_journaled_keeps_nothing() -> None:
+    """Nobody could tell what its workers kept when it is resumed."""
+
+    class Hoarding(StochasticGradientDescent):
+        def init_local(self) -> Any:
+            return Memory(THETA)
+
+    with pytest.raises(ValueError, match="method sgd is not journaled and its workers keep something, expected one or"):
+        Phase(0, Hoarding(PLAN.D, Settings(0.1)))
 
 
 def test_a_state_of_another_method_is_refused() -> None:

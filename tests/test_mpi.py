@@ -48,7 +48,11 @@ RUNS: dict[str, Sequence[object]] = {
     "srht": (*LAYERS, "--workers", 5, "--family", "srht", "--quiet"),
     "sparse": (*LAYERS, "--workers", 5, "--family", "sparse:10", "--exchange", "split", "--quiet"),
     "fewer workers than ranks": (*SIZE, "--workers", 2),
+    "memory": (*FIVE, "--memory", 0.9, "--schedule", "linear", "--warmup", 3),
+    "feedback": (*FIVE, "--feedback", "--exchange", "split", "--combine", "mean"),
+    "memory, twice": (*FIVE, "--batch-size", 60, "--memory", 0.9, "--switch", "1:sgd", "--switch", "2:rbd"),
 }
+FOUR = ("--workers", 4, "--memory", 0.9, "--schedule", "cosine", "--batch-size", 60)  # an epoch is 5 steps
 MODES = ("independent", "shared", "split")
 VARIANTS: dict[str, Sequence[object]] = {
     "": (),
@@ -262,6 +266,49 @@ def test_a_killed_rank_ends_all(tmp_path: Path, alone: dict[str, str], rank: int
     run = Disturbed(tmp_path, f"kill {rank} 10", ranks=2 + rank)
     assert run.ended().status == signal.SIGKILL
     run.goes_on(2 * rank, alone["independent"])
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The sha256 of an undisturbed run whose four workers keep something."""
+    folder = tmp_path_factory.mktemp("remembered") / "run"
+    assert train.main([*map(str, (*SIXTEEN, *FOUR)), "--out", str(folder)]) == 0
+    return sha(folder)
+
+
+@pytest.mark.parametrize(("ranks", "rank", "step", "later"), [(1, 0, 3, 2), (2, 1, 5, 3), (3, 0, 8, 1)])
+def test_what_workers_of_killed_ranks_kept_is_there_again(
+    tmp_path: Path, remembered: str, ranks: int, rank: int, step: int, later: int
+) -> None:
+    """On any number of ranks: it belongs to workers."""
+    run = Disturbed(tmp_path, f"kill {rank} {step}", *FOUR, ranks=ranks)
+    assert run.ended().status == signal.SIGKILL
+    run.goes_on(later, remembered)
+
+
+def test_a_signal_while_all_ranks_follow_the_journal_stops_all(tmp_path: Path, remembered: str) -> None:
+    """Nothing in the folder has changed."""
+    run = Disturbed(tmp_path, "kill 1 8", *FOUR, ranks=2)
+    run.ended()
+    (run.run / "lock").unlink()
+    before = contents(run.run)
+    run.mark.unlink()
+    again = Disturbed(tmp_path, "signal 0 follow", "--resume", *FOUR, ranks=3)
+    again.at_fault().send(signal.SIGTERM)
+    found = again.ended()
+    sentence = f"stopped by SIGTERM while the journal was replayed, after step 5 of {STEPS}: continue with "
+    assert found == (128 + signal.SIGTERM, "", f"{sentence}{to_resume(again, 3)}\n")
+    assert contents(run.run) == before
+    again.goes_on(2, remembered)
+
+
+def test_a_replica_that_differs_is_put_right_with_what_its_workers_kept(tmp_path: Path, remembered: str) -> None:
+    """From the last checkpoint, along the journal."""
+    flags = ("--check-every", 1, "--on-divergence", "resync", "--reconstruct", "replicate")
+    run = Disturbed(tmp_path, "corrupt 1 7", *FOUR, *flags, ranks=3)
+    found = run.at_fault().ended()
+    assert (found.status, found.err) == (0, "")
+    assert sha(run.run) == remembered
 
 
 def test_a_killed_launcher_ends_all(tmp_path: Path, alone: dict[str, str]) -> None:

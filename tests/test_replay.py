@@ -270,7 +270,7 @@ def test_a_byte_of_a_checkpoint(run: Run, capsys: pytest.CaptureFixture[str]) ->
 def rewritten(run: Run, place: int) -> None:
     """Another theta in a checkpoint, with all sums as they should be."""
     path = run.checkpoints[place]
-    state, chain = runs.load_checkpoint(path, run.config().digest)
+    state, chain, _ = runs.load_checkpoint(path, run.config().digest)
     theta = state.theta.copy()
     theta[17] = np.nextafter(theta[17], np.float32(9))
     runs.save_checkpoint(run, state._replace(theta=theta), run.config().digest, chain)
@@ -314,7 +314,7 @@ def forged(run: Run, step: int, column: int = 1) -> list[bytes]:
 
 def forge_checkpoint(run: Run, place: int, chains: list[bytes]) -> None:
     """The chain value that now belongs to it."""
-    state, _ = runs.load_checkpoint(run.checkpoints[place], run.config().digest)
+    state, *_ = runs.load_checkpoint(run.checkpoints[place], run.config().digest)
     runs.save_checkpoint(run, state, run.config().digest, chains[state.t])
 
 

@@ -196,8 +196,9 @@ def test_other_files_are_named_and_passed_over(run: Run, kind: str) -> None:
     path = run.folder / "checkpoints" / "step-00000009.npz"
     foreign(path, kind)
     assert "is no whole checkpoint" in refused(path)
-    state, _, wrong = newest(run, journal(run), DIGEST, 100)
-    assert same(state, STATE)
+    found, _, wrong = newest(run, journal(run), DIGEST, 100)
+    assert found is not None
+    assert same(found.state, STATE)
     assert len(wrong) == 1
     assert wrong[0].startswith(f"{path} is no whole checkpoint")
 
@@ -206,8 +207,9 @@ def test_a_checkpoint_of_another_run(run: Run) -> None:
     saved(run)
     path = saved(run, STATE._replace(t=9), digest="00" * 32)
     assert "is not this run's checkpoint or its theta has changed" in refused(path)
-    state, _, wrong = newest(run, journal(run), DIGEST, 100)
-    assert same(state, STATE)
+    found, _, wrong = newest(run, journal(run), DIGEST, 100)
+    assert found is not None
+    assert same(found.state, STATE)
     assert [path.name in text for text in wrong] == [True]
 
 
@@ -230,8 +232,8 @@ def test_the_newest_checkpoint(run: Run) -> None:
     foreign(run.folder / "checkpoints" / "step-00000150.npz", "nothing")
     foreign(run.folder / "checkpoints" / "step-00000002.npz", "nothing")
     for steps, t, broken in ((2, 0, 1), (3, 3, 0), (9, 3, 0), (10, 10, 0), (199, 10, 1), (200, 200, 0), (None, 200, 1)):
-        state, place, wrong = newest(run, found, DIGEST, steps)
-        assert (state.t if state else 0) == t
+        chosen, place, wrong = newest(run, found, DIGEST, steps)
+        assert (chosen.state.t if chosen else 0) == t
         assert place == found.place(t)
         assert len(wrong) == broken
 
@@ -242,9 +244,9 @@ def test_a_checkpoint_that_does_not_fit_the_journal(run: Run) -> None:
     saved(run, STATE._replace(t=3))
     path = saved(run, STATE._replace(t=9))
     save_checkpoint(run, STATE._replace(t=9), DIGEST, chain_after(8))
-    state, place, wrong = newest(run, journal(run), DIGEST)
-    assert state is not None
-    assert (state.t, place.t, place.chain) == (3, 3, chain_after(3))
+    chosen, place, wrong = newest(run, journal(run), DIGEST)
+    assert chosen is not None
+    assert (chosen.state.t, place.t, place.chain) == (3, 3, chain_after(3))
     sentence = f"{path} follows the journal's chain value {chain_after(8).hex()}, expected the one after step 9 in "
     assert [
         text.startswith(f"{sentence}journal.rbd, {chain_after(9).hex()}: restore one of them") for text in wrong

@@ -394,7 +394,7 @@ def test_a_checkpoint_and_a_journal_that_contradict_each_other(
 ) -> None:
     """Both whole, and of this configuration: nobody can tell which of them was forged, but whoever removes one."""
     run = unfinished(copied(whole, tmp_path / "run"))
-    state, _ = runs.load_checkpoint(run.checkpoints[-1], run.config().digest)
+    state, *_ = runs.load_checkpoint(run.checkpoints[-1], run.config().digest)
     runs.save_checkpoint(run, state._replace(theta=-state.theta), run.config().digest, bytes(32))
     before = contents(run.folder)
     words = f"{run.checkpoints[-1]} follows the journal's chain value {'00' * 32}, "

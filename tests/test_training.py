@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as runs
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
+from rbd_ref.training.beginning import Beginning
 from rbd_ref.training.communicator import SingleProcess, World, single_process
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.logbook import cosine
@@ -399,7 +401,7 @@ class Noted(NullLog):
     def evaluate(self, replica: Replica[State]) -> None:
         self.events.append(f"evaluate {replica.t}")
 
-    def checkpoint(self, replica: Replica[State]) -> None:
+    def checkpoint(self, replica: Replica[State], kept: Sequence[str]) -> None:
         self.events.append(f"checkpoint {replica.t}")
 
 
@@ -502,8 +504,8 @@ def test_ranks_that_differ_go_on_from_the_journal() -> None:
     begun = []
 
     class Restoring(Noted):
-        def restore(self) -> Replica[State]:
-            return restored
+        def restore(self) -> Beginning:
+            return Beginning(restored)
 
         def step(self, record: StepRecord) -> None:
             begun.append(record.before.theta)

@@ -24,7 +24,9 @@ from rbd_ref.conformance.suite import check, check_families, expect, same_bits
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.base import Replica, State
-from rbd_ref.methods.schedule import Phase
+from rbd_ref.methods.memory import add_scaled, averaged, increased
+from rbd_ref.methods.phases import Phase
+from rbd_ref.methods.rbd import BIASED
 from rbd_ref.methods.settings import EXCHANGES, Settings
 from rbd_ref.models import networks
 from rbd_ref.models.networks import Network
@@ -34,6 +36,7 @@ from rbd_ref.spec.compartments import by_layer, whole
 OF_GRADIENT = 1e-4  # of its length: what two ways of differentiating may differ by
 STEPS, TOGETHER, BATCH = 6, 50, 5
 NETWORKS = {"fc": (4, 4, 1), "cnn": (18, 18, 1), "mlp:12-7-3": (12,)}
+MEMORY = 0.75
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Oracle:
 
 def network_of(name: str) -> Network:
     """A small one."""
-    return networks.make(name, NETWORKS[name], None if name.startswith("mlp") else 3)
+    return networks.make(name) if name.startswith("mlp") else networks.make(name, NETWORKS[name], 3)
 
 
 def rate(eta: float, backend: Backend, D: int) -> float:
@@ -91,6 +94,12 @@ def gradients(backend: Backend) -> None:
             expect(bool(error <= OF_GRADIENT), f"the gradient of {name} is off by {error:.2g} of its length")
 
 
+def expect_near(what: str, a: Float32Array, b: Float32Array) -> None:
+    """Demand coefficients that are near the reference's."""
+    error = np.linalg.norm(a - b) / np.linalg.norm(b)
+    expect(bool(error <= OF_GRADIENT), f"{what} are off by {error:.2g} of their length")
+
+
 @check_families("L3", "a step of rbd on a network: coefficients near, theta to the bit from the same coefficients")
 def step(backend: Backend, family: str) -> None:
     """With layers as compartments."""
@@ -99,11 +108,11 @@ def step(backend: Backend, family: str) -> None:
     mine = methods.make("rbd", Basis(plan, 3, family, usual(backend), backend), settings)
     theirs = methods.make("rbd", Basis(plan, 3, family, usual(backend), NumbaBackend()), settings)
     starts = [phase.start(networks.initialise(network, 3), 4) for phase in (mine, theirs)]
-    found = [starts[0].propose(Oracle(network, backend), w).payload for w in (0, 1)]
-    wanted = [starts[1].propose(Oracle(network, None), w).payload for w in (0, 1)]
+    local = mine.method.init_local()
+    found = [starts[0].propose(Oracle(network, backend), w, local)[0].payload for w in (0, 1)]
+    wanted = [starts[1].propose(Oracle(network, None), w, local)[0].payload for w in (0, 1)]
     for a, b in zip(found, wanted, strict=True):
-        error = np.linalg.norm(a - b) / np.linalg.norm(b)
-        expect(bool(error <= OF_GRADIENT), f"coefficients of {family} are off by {error:.2g} of their length")
+        expect_near(f"coefficients of {family}", a, b)
     after = [replica.step(np.stack(found)).theta for replica in starts]
     same_bits(f"theta after a step of {family}", *after)
 
@@ -116,7 +125,16 @@ def phases(backend: Backend, like: Backend, network: Network, workers: int) -> I
         for exchange in EXCHANGES:
             yield methods.make(name, basis, Settings(eta, 0.5, 2, workers, exchange, transforms=("top:6",)))
     yield methods.make("rbd", basis, Settings(eta, workers=workers))
+    yield from remembering(basis, eta, workers)
     yield methods.make("fpd", basis, Settings(0.02, workers=workers, optimiser="adam"))
+
+
+def remembering(basis: Basis, eta: float, workers: int) -> Iterator[Phase[State]]:
+    """rbd whose workers keep something; feedback, where the basis has unit directions without bias."""
+    yield methods.make("rbd", basis, Settings(eta, workers=workers, memory=MEMORY))
+    if basis.normalize == "unit" and basis.family.name != BIASED:
+        yield methods.make("rbd", basis, Settings(0.01, workers=workers, exchange="split", feedback=True))
+        yield methods.make("rbd", basis, Settings(0.01, workers=workers, feedback=True))
 
 
 def start(phase: Phase[State], network: Network) -> Replica[State]:
@@ -127,8 +145,10 @@ def start(phase: Phase[State], network: Network) -> Replica[State]:
 def trajectory(phase: Phase[State], oracle: Oracle, workers: int) -> Iterator[tuple[Float32Array, Float32Array]]:
     """What was sent at each step, and theta after it."""
     replica = start(phase, oracle.network)
+    local = [phase.method.init_local() for _ in range(workers)]
     for _ in range(STEPS):
-        proposals = [replica.propose(oracle, w) for w in range(workers)]
+        found = [replica.propose(oracle, w, local[w]) for w in range(workers)]
+        proposals, local = [list(column) for column in zip(*found, strict=True)]
         payloads = np.stack([proposal.payload for proposal in proposals])
         local_updates = {w: proposal.update for w, proposal in enumerate(proposals) if proposal.update.size}
         replica = replica.step(payloads, local_updates)
@@ -146,6 +166,34 @@ def repeated(backend: Backend) -> None:
         for t, (payloads, theta) in enumerate(trajectory(mine, Oracle(network, backend), 3)):
             replica = replica.step(payloads)
             same_bits(f"theta after step {t} of {mine.method.name}", theta, replica.theta)
+
+
+def kept_by(settings: Settings, before: Float32Array, g: Float32Array, t: int) -> Float32Array:
+    """What is projected at step t, by the reference."""
+    return averaged(before, g, MEMORY) if settings.memory else increased(before, g, settings.eta(t))
+
+
+@check("L4", "what workers keep of their gradients follows from these and from what was sent, to the bit")
+def kept(backend: Backend) -> None:
+    """By memory and by feedback; D is a multiple of 64, so that a backend which pads vectors has nothing to pad."""
+    network = network_of("mlp:14-8-8")
+    basis, reference = (
+        Basis(whole(network.D, d=10), 11, family_of(backend), usual(backend), each)
+        for each in (backend, NumbaBackend())
+    )
+    for phase in remembering(basis, rate(0.2, backend, network.D), workers=1):
+        method: Any = phase.method
+        replica, local = start(phase, network), method.init_local()
+        for t in range(STEPS):
+            what = f"what a worker keeps after step {t} of {'memory' if method.settings.memory else 'feedback'}"
+            _, g = Oracle(network, backend).loss_and_gradient(replica.theta, t, 0)
+            v = kept_by(method.settings, local.kept, g, t)
+            proposal, local = method.propose(Oracle(network, backend), replica.state, 0, local)
+            expect_near("coefficients of what a worker keeps", proposal.payload, reference.project(v, t))
+            if method.settings.feedback:
+                add_scaled(v, -method.contraction, reference.reconstruct(proposal.payload, t))
+            same_bits(what, local.kept, v)
+            replica = replica.step(proposal.payload[np.newaxis])
 
 
 def journal_of(folder: str, sent: Iterable[Float32Array]) -> Journal:
@@ -182,7 +230,8 @@ def replicas(backend: Backend, family: str) -> None:
     theta0 = networks.initialise(network, 7)
     both = [methods.make("rbd", basis, settings).start(theta0, 0) for basis in bases]
     oracles = [Oracle(network, None), Oracle(network, backend)]
+    local = both[0].method.init_local()
     for t in range(TOGETHER):
-        payloads = np.stack([both[w].propose(oracles[w], w).payload for w in (0, 1)])
+        payloads = np.stack([both[w].propose(oracles[w], w, local)[0].payload for w in (0, 1)])
         both = [replica.step(payloads) for replica in both]
         same_bits(f"theta of the backend after step {t} of {family}", both[1].theta, both[0].theta)

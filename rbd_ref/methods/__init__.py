@@ -1,7 +1,7 @@
 """The methods: what each worker measures, what it sends, and what every replica does with all that was sent.
 
-    sgd    theta <- theta - eta g
-    rbd    theta <- theta - eta sum_i c_i phi_i / |phi_i|,   c_i = <phi_i, g> / |phi_i|,   phi re-drawn at every step
+    sgd    theta <- theta - eta_t g
+    rbd    theta <- theta - eta_t sum_i c_i phi_i / |phi_i|,   c_i = <phi_i, g> / |phi_i|,   phi re-drawn at every step
     fpd    theta  = theta0 + sum_i c_i phi_i / |phi_i|,      c descends its own gradient,  phi drawn once
     nes    as rbd, but c_i from losses alone: c_i = L(theta + sigma phi_i / |phi_i|) / (sigma d)
 
@@ -12,7 +12,9 @@ Read rbd.py first: it is the paper's Algorithm 1. Around it:
     sharing       how the workers' bases relate: independent, shared or split
     state         weights and velocity, and how an update moves them
     transforms    small functions of coordinates
-    schedule      which method is used at which step
+    memory        what a worker of rbd keeps of its gradients and projects in their place: beyond the paper
+    rates         the learning rate as a function of the step
+    phases        which method is used at which step
     sgd, rbd, fpd, nes    a method each
 
 A step is: propose (each worker, by itself) -> allgather -> collect and apply_update (everyone, the same bits).
@@ -24,8 +26,8 @@ from rbd_ref.basis import Basis
 from rbd_ref.methods.base import State
 from rbd_ref.methods.fpd import FixedProjectionDescent
 from rbd_ref.methods.nes import EvolutionStrategies
+from rbd_ref.methods.phases import Phase
 from rbd_ref.methods.rbd import RandomBasesDescent
-from rbd_ref.methods.schedule import Phase
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.sgd import StochasticGradientDescent
 
@@ -39,7 +41,7 @@ def make(name: str, basis: Basis, settings: Settings, first: int = 0) -> Phase[S
         name: one of METHODS.
         basis: the directions; `sgd` takes only D from it.
         settings: the learning rate, workers and what else methods can be told.
-        first: the step from which on the method is used, in a schedule of several.
+        first: the step from which on the method is used, in a run of several.
 
     Returns:
         a `Phase`, whose `start(theta, t)` gives a `Replica`.
@@ -54,7 +56,8 @@ def make(name: str, basis: Basis, settings: Settings, first: int = 0) -> Phase[S
     >>> basis = rbd_ref.Basis(rbd_ref.compartments.whole(1000, d=100), seed=0)
     >>> settings = methods.Settings(rate=0.5, workers=2)
     >>> replica = methods.make("rbd", basis, settings).start(np.ones(1000, dtype=np.float32), t=0)
-    >>> proposals = [replica.propose(Bowl(), worker) for worker in (0, 1)]
+    >>> local = replica.method.init_local()                         # what a worker keeps to itself: here nothing
+    >>> proposals = [replica.propose(Bowl(), worker, local)[0] for worker in (0, 1)]
     >>> proposals[0].payload.shape                                  # all that a worker sends
     (100,)
     >>> after = replica.step(np.stack([proposal.payload for proposal in proposals]))

@@ -1,10 +1,11 @@
 """What a method is, and what passes between its parts.
 
-A `Method` is a handful of pure functions over a small state. `propose` is what one worker does by itself: a loss, and
-the payload that it sends. `collect` and `apply_update` are what every replica does with the payloads of all workers;
-they look at no data, so replicas that were sent the same payloads hold the same weights to the bit, and a run is
-repeated from its payloads. Between the two stands a `PendingUpdate`: the update of the step, not rebuilt yet, so that
-the ranks of a node can divide the work of rebuilding it.
+A `Method` is a handful of pure functions over a small state. `propose` is what one worker does by itself: a loss, the
+payload that it sends, and what it keeps to itself, its `Local` state, such as a memory of its gradients. `collect` and
+`apply_update` are what every replica does with the payloads of all workers; they look at no data and at no local state,
+so replicas that were sent the same payloads hold the same weights to the bit, and a run is repeated from its payloads.
+Between the two stands a `PendingUpdate`: the update of the step, not rebuilt yet, so that the ranks of a node can
+divide the work of rebuilding it.
 Tests: tests/test_methods.py.
 """
 
@@ -52,7 +53,24 @@ class State(Protocol):
         """Fields by name, as every NamedTuple has them: arrays and integers, for checkpoints."""
 
 
+class Local(Protocol):
+    """What one worker keeps to itself between two steps: a NamedTuple of float32 arrays whose shapes never change."""
+
+    def _asdict(self) -> dict[str, Any]:
+        """Arrays by name, as every NamedTuple has them, for checkpoints."""
+
+
+class NoLocal(NamedTuple):
+    """The local state of a worker that keeps nothing."""
+
+
+def size_of(local: Local) -> int:
+    """How many floats a worker keeps."""
+    return sum(array.size for array in local._asdict().values())
+
+
 S = TypeVar("S", bound=State)
+L = TypeVar("L", bound=Local)
 S_co = TypeVar("S_co", bound=State, covariant=True)
 
 
@@ -158,8 +176,8 @@ class GradientSum:
         return first, self.gradients[j, first:last]
 
 
-class Method(Protocol[S]):
-    """A method as pure functions over its state S."""
+class Method(Protocol[S, L]):
+    """A method as pure functions over its state S, which every replica holds, and the local state L of each worker."""
 
     @property
     def name(self) -> str:
@@ -171,7 +189,7 @@ class Method(Protocol[S]):
 
     @property
     def replayable(self) -> bool:
-        """Whether payloads are few enough to be journaled."""
+        """Whether payloads are few enough to be journaled; only then may workers keep something."""
 
     @property
     def state_type(self) -> type[S]:
@@ -180,8 +198,11 @@ class Method(Protocol[S]):
     def init_state(self, theta: Float32Array, t: int) -> S:
         """The state that starts from these weights after t steps."""
 
-    def propose(self, objective: Objective, state: S, worker: int) -> Proposal:
-        """Local: what one worker finds at the state."""
+    def init_local(self) -> L:
+        """What a worker keeps before its first step with the method: the same for all workers."""
+
+    def propose(self, objective: Objective, state: S, worker: int, local: L) -> tuple[Proposal, L]:
+        """Local: what one worker finds at the state, and what it keeps from then on."""
 
     def collect(
         self, state: S, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
@@ -197,10 +218,10 @@ class Replica(Generic[S_co]):
     """A method and its state: all that a replica holds between two steps.
 
     Covariant, so that whoever trains can hold a `Replica[State]` without knowing which method it is: method and state
-    only ever come together, and so always fit.
+    only ever come together, and so always fit. Local states are not in it: whoever plays a worker holds the worker's.
     """
 
-    method: Method[S_co]
+    method: Method[S_co, Any]
     state: S_co
 
     @property
@@ -213,9 +234,9 @@ class Replica(Generic[S_co]):
         """How many steps were taken."""
         return self.state.t
 
-    def propose(self, objective: Objective, worker: int) -> Proposal:
-        """What one worker finds."""
-        return self.method.propose(objective, self.state, worker)
+    def propose(self, objective: Objective, worker: int, local: Local) -> tuple[Proposal, Local]:
+        """What one worker finds, and what it keeps."""
+        return self.method.propose(objective, self.state, worker, local)
 
     def collect(
         self, payloads: Float32Array, local_updates: Mapping[int, Float32Array] = NONE

@@ -2,7 +2,7 @@
 
     theta = theta0 + sum_w sum_i c_wi phi_wi
     each worker w:  a_wi = <phi_wi, g_w> / N_wi                    sent, d floats a worker
-    everyone:       m <- mu m + a,  c <- c - eta m                 or Adam on the coordinates a sqrt(N)
+    everyone:       m <- mu m + a,  c <- c - eta_t m               or Adam on the coordinates a sqrt(N)
                     theta <- theta0 + u(c)
 
 Local: the gradient. All else (c, m, v) follows from what was sent, and every replica holds it.
@@ -18,7 +18,7 @@ import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Objective, PendingUpdate, Proposal
+from rbd_ref.methods.base import NoLocal, Objective, PendingUpdate, Proposal
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.sharing import BasisSharing
 
@@ -77,11 +77,17 @@ class FixedProjectionDescent:
         origin = theta.copy()  # ranks of a node write later weights into the memory of these
         return FixedProjectionState(theta, t, origin, zeros, zeros, zeros, since=t)
 
-    def propose(self, objective: Objective, state: FixedProjectionState, worker: int) -> Proposal:
+    def init_local(self) -> NoLocal:
+        """Nothing is kept."""
+        return NoLocal()
+
+    def propose(
+        self, objective: Objective, state: FixedProjectionState, worker: int, local: NoLocal
+    ) -> tuple[Proposal, NoLocal]:
         """The gradient's coefficients along the worker's directions."""
         loss, g = objective.loss_and_gradient(state.theta, state.t, worker)
         payload, _ = self.sharing.project(g, 0, worker)  # its update is one of a, and wanted is that of c
-        return Proposal(loss, payload, g)
+        return Proposal(loss, payload, g), local
 
     def collect(
         self, state: FixedProjectionState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
@@ -96,9 +102,9 @@ class FixedProjectionDescent:
         return state._replace(theta=state.origin + u, t=state.t + 1)
 
     def _momentum(self, state: FixedProjectionState, a: Float32Array) -> FixedProjectionState:
-        """m <- mu m + a, c <- c - eta m: the same in coefficients as in coordinates."""
+        """m <- mu m + a, c <- c - eta_t m: the same in coefficients as in coordinates."""
         m = F32(self.settings.momentum) * state.m + a
-        return state._replace(c=state.c - self.settings.eta * m, m=m)
+        return state._replace(c=state.c - self.settings.eta(state.t) * m, m=m)
 
     def _adam(self, state: FixedProjectionState, a: Float32Array) -> FixedProjectionState:
         """Adam (Kingma and Ba 2015) on coordinates: m and v are moving averages of x = a sqrt(N) and of its square."""
@@ -109,5 +115,5 @@ class FixedProjectionDescent:
         v = BETA2 * state.v + (F32(1) - BETA2) * np.square(x)
         first = m / F32(1 - power(float(BETA1), n))
         second = v / F32(1 - power(float(BETA2), n))
-        c = state.c - self.settings.eta * (first / (np.sqrt(second) + EPSILON)) / scale
+        c = state.c - self.settings.eta(state.t) * (first / (np.sqrt(second) + EPSILON)) / scale
         return state._replace(c=c, m=m, v=v)

@@ -14,12 +14,14 @@ Tests: tests/test_methods.py.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.basis import Basis
 from rbd_ref.methods.base import Objective, Proposal
+from rbd_ref.methods.memory import Memory
 from rbd_ref.methods.rbd import RandomBasesDescent
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.state import DescentState
@@ -38,11 +40,11 @@ class EvolutionStrategies(RandomBasesDescent):
     """`nes`, or with one batch for all offspring `nes-shared-batch`: random bases descent but for its proposals."""
 
     def __init__(self, basis: Basis, settings: Settings, shared_batch: bool = False) -> None:
-        super().__init__(basis, settings)
+        super().__init__(basis, replace(settings, memory=0.0, feedback=False))  # there is no gradient to remember
         self.name = "nes-shared-batch" if shared_batch else "nes"
         self.shared_batch = shared_batch
 
-    def propose(self, objective: Objective, state: DescentState, worker: int) -> Proposal:
+    def propose(self, objective: Objective, state: DescentState, worker: int, local: Memory) -> tuple[Proposal, Memory]:
         """One loss, or two, along each of the worker's directions."""
         directions = self.sharing.directions_of(worker)
         lengths = np.empty(directions.stop - directions.start, dtype=F32)
@@ -54,7 +56,7 @@ class EvolutionStrategies(RandomBasesDescent):
             f[place] = self._fitness(objective, state, worker, i, shift)
         c = compose(self.settings.transforms)(f) / F32(self.settings.sigma * self.sharing.basis.plan.d)
         a: Float32Array = (c / lengths).astype(F32)
-        return Proposal(objective.loss(state.theta, state.t, worker, None), self.sharing.pad(a))
+        return Proposal(objective.loss(state.theta, state.t, worker, None), self.sharing.pad(a)), local
 
     def _fitness(self, objective: Objective, state: DescentState, worker: int, i: int, shift: Float32Array) -> float:
         """f of offspring i, whose weights are theta + shift."""

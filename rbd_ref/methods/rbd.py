@@ -4,9 +4,10 @@
                     a_wi  = <phi_wi, g_w> / |phi_wi|^2             i < d, along its basis of this step
     sent:           a_w                                            d floats a worker
     everyone:       u     = sum_w sum_i a_wi phi_wi                every basis regenerated from its seed
-                    theta <- theta - eta u
+                    theta <- theta - eta_t u
 
-Local: the gradient. With `redraw` n, the bases are those of step t div n. `exchange` says how the workers' bases
+Local: the gradient; with `memory` or `feedback`, what the worker keeps of its gradients (memory.py), which is then
+projected in place of g. With `redraw` n, the bases are those of step t div n. `exchange` says how the workers' bases
 relate (sharing.py); transforms act on the coordinates c_wi = a_wi |phi_wi| before they are sent.
 Tests: tests/test_methods.py.
 """
@@ -16,13 +17,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rbd_ref._types import Float32Array
+import numpy as np
+
+from rbd_ref._types import F32, Float32Array
 from rbd_ref.basis import Basis
 from rbd_ref.methods import state as states
-from rbd_ref.methods.base import Objective, PendingUpdate, Proposal
+from rbd_ref.methods.base import EMPTY, Objective, PendingUpdate, Proposal
+from rbd_ref.methods.memory import Memory, add_scaled, averaged, contraction, increased
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.sharing import BasisSharing
 from rbd_ref.methods.state import DescentState
+
+BIASED = "bernoulli-graphcore"
 
 
 class RandomBasesDescent:
@@ -35,6 +41,9 @@ class RandomBasesDescent:
     def __init__(self, basis: Basis, settings: Settings) -> None:
         self.settings = settings
         self.sharing = BasisSharing(basis, settings)
+        if settings.feedback:
+            _check_unit(basis)
+        self.contraction = contraction(basis)
 
     @property
     def payload_size(self) -> int:
@@ -43,13 +52,28 @@ class RandomBasesDescent:
 
     def init_state(self, theta: Float32Array, t: int) -> DescentState:
         """Weights at rest."""
-        return states.init_state(theta, t, self.settings)
+        return states.init_state(theta, t, self.settings.momentum)
 
-    def propose(self, objective: Objective, state: DescentState, worker: int) -> Proposal:
-        """The gradient's coefficients along the worker's directions."""
+    def init_local(self) -> Memory:
+        """No gradient has been seen."""
+        keeps = self.settings.memory or self.settings.feedback
+        return Memory(np.zeros(self.sharing.basis.plan.D, dtype=F32) if keeps else EMPTY)
+
+    def propose(self, objective: Objective, state: DescentState, worker: int, local: Memory) -> tuple[Proposal, Memory]:
+        """The coefficients of the gradient, or of what the worker keeps, along the worker's directions."""
         loss, g = objective.loss_and_gradient(state.theta, state.t, worker)
-        payload, update = self.sharing.project(g, self._draw(state), worker)
-        return Proposal(loss, payload, g, update)
+        kept = self._remember(local.kept, g, state.t)
+        payload, update = self.sharing.project(kept if kept.size else g, self._draw(state), worker)
+        if self.settings.feedback:
+            sent = update if update.size else self.sharing.update_of(payload, self._draw(state), worker)
+            add_scaled(kept, -self.contraction, sent)
+        return Proposal(loss, payload, g, update), Memory(kept)
+
+    def _remember(self, kept: Float32Array, g: Float32Array, t: int) -> Float32Array:
+        """What the worker keeps once it has seen g; empty where it keeps nothing."""
+        if self.settings.memory:
+            return averaged(kept, g, self.settings.memory)
+        return increased(kept, g, self.settings.eta(t)) if self.settings.feedback else EMPTY
 
     def collect(
         self, state: DescentState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
@@ -59,9 +83,19 @@ class RandomBasesDescent:
         return state, self.sharing.reconstruction(coefficients, self._draw(state), local_updates)
 
     def apply_update(self, state: DescentState, u: Float32Array) -> DescentState:
-        """theta - eta u."""
-        return states.apply_update(state, u, self.settings)
+        """theta - eta_t u; with feedback theta - s u, as the rate is in what was sent."""
+        eta = self.contraction if self.settings.feedback else self.settings.eta(state.t)
+        return states.apply_update(state, u, eta, self.settings.momentum)
 
     def _draw(self, state: DescentState) -> int:
         """The step whose bases are used."""
         return state.t // self.settings.redraw
+
+
+def _check_unit(basis: Basis) -> None:
+    """Refuse directions for which P P^T is no contraction: what is kept would grow without end."""
+    if basis.normalize != "unit" or basis.family.name == BIASED:
+        raise ValueError(
+            f"feedback has directions of {basis.family} with normalize {basis.normalize}, expected unbiased ones of "
+            f"unit length, or what is kept would grow without end: use normalize unit and a family other than {BIASED}"
+        )

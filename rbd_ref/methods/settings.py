@@ -11,6 +11,7 @@ import numpy as np
 
 from rbd_ref._check import integer, member, number
 from rbd_ref._types import F32, TWO_32
+from rbd_ref.methods.rates import CONSTANT, RateSchedule
 from rbd_ref.methods.transforms import compose
 
 EXCHANGES = ("independent", "shared", "split")
@@ -32,6 +33,9 @@ class Settings:
     optimiser: str = "plain"
     sigma: float = 1.0
     antithetic: bool = False
+    memory: float = 0.0
+    feedback: bool = False
+    schedule: RateSchedule = CONSTANT
 
     def __post_init__(self) -> None:
         integer("redraw", self.redraw, 1, TWO_32)
@@ -41,24 +45,40 @@ class Settings:
         member("optimiser", self.optimiser, OPTIMISERS)
         compose(self.transforms)
         self._check_numbers()
+        self._check_feedback()
 
     def _check_numbers(self) -> None:
         """Refuse what is no rate, no length or no momentum once it is a float32."""
-        for name in ("rate", "sigma", "momentum"):
+        for name in ("rate", "sigma", "momentum", "memory"):
             number(name, getattr(self, name))
         with np.errstate(over="ignore"):
-            eta = self.eta
+            eta = F32(self.combined_rate)
             sigma = F32(self.sigma)
             momentum = F32(self.momentum)
+            memory = F32(self.memory)
         for name, value, fits, expected in (
             ("learning rate", self.rate, 0 < eta < np.inf, "a number above 0 that a float32 can hold"),
             ("sigma", self.sigma, 0 < sigma < np.inf, "a number above 0 that a float32 can hold"),
             ("momentum", self.momentum, 0 <= momentum < 1, "0 or more and, as a float32, less than 1"),
+            ("memory", self.memory, 0 <= memory < 1, "0 or more and, as a float32, less than 1"),
         ):
             if not fits:
                 raise ValueError(f"{name} is {value}, expected {expected}: choose another")
 
+    def _check_feedback(self) -> None:
+        """Refuse what would keep theta from moving by what was sent, once."""
+        for name in ("memory", "momentum"):
+            if self.feedback and getattr(self, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} beside feedback, expected one of the two, as feedback keeps "
+                    f"whole gradients until they are sent: leave {name} or feedback out"
+                )
+
     @property
-    def eta(self) -> np.float32:
+    def combined_rate(self) -> float:
         """What the sum of all workers' updates is multiplied by: the rate or, for `mean`, the rate / workers."""
-        return F32(self.rate / self.workers if self.combine == "mean" else self.rate)
+        return self.rate / self.workers if self.combine == "mean" else self.rate
+
+    def eta(self, t: int) -> np.float32:
+        """The same at step t, as the schedule has it."""
+        return F32(self.combined_rate * self.schedule.factor(t))

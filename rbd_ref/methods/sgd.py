@@ -1,6 +1,6 @@
 """Stochastic gradient descent, data-parallel: what the other methods are measured against.
 
-    u = g_0 + g_1 + ...,   theta <- theta - eta u
+    u = g_0 + g_1 + ...,   theta <- theta - eta_t u
 
 Sent: the whole gradient, D floats a worker. Local: nothing. Too much is sent to be journaled; a replay computes the
 gradients again from the data.
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from rbd_ref._types import Float32Array
 from rbd_ref.methods import state as states
-from rbd_ref.methods.base import GradientSum, Objective, PendingUpdate, Proposal
+from rbd_ref.methods.base import GradientSum, NoLocal, Objective, PendingUpdate, Proposal
 from rbd_ref.methods.settings import Settings
 from rbd_ref.methods.state import DescentState
 
@@ -38,12 +38,18 @@ class StochasticGradientDescent:
 
     def init_state(self, theta: Float32Array, t: int) -> DescentState:
         """Weights at rest."""
-        return states.init_state(theta, t, self.settings)
+        return states.init_state(theta, t, self.settings.momentum)
 
-    def propose(self, objective: Objective, state: DescentState, worker: int) -> Proposal:
+    def init_local(self) -> NoLocal:
+        """Nothing is kept."""
+        return NoLocal()
+
+    def propose(
+        self, objective: Objective, state: DescentState, worker: int, local: NoLocal
+    ) -> tuple[Proposal, NoLocal]:
         """The gradient of the worker's batch."""
         loss, g = objective.loss_and_gradient(state.theta, state.t, worker)
-        return Proposal(loss, g, g)
+        return Proposal(loss, g, g), local
 
     def collect(
         self, state: DescentState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
@@ -52,5 +58,5 @@ class StochasticGradientDescent:
         return state, GradientSum(payloads)
 
     def apply_update(self, state: DescentState, u: Float32Array) -> DescentState:
-        """theta - eta u."""
-        return states.apply_update(state, u, self.settings)
+        """theta - eta_t u."""
+        return states.apply_update(state, u, self.settings.eta(state.t), self.settings.momentum)

@@ -87,6 +87,13 @@ class BasisSharing:
             a = compose(self.transforms)(a * scale) / scale
         return self.pad(a), EMPTY
 
+    def update_of(self, payload: Float32Array, step: int, worker: int) -> Float32Array:
+        """The worker's own update: what theta would move along if nobody else had sent anything."""
+        directions = self.directions_of(worker)
+        a = np.zeros(self.d, dtype=F32)
+        a[directions] = payload[: directions.stop - directions.start]
+        return self.basis.reconstruct(a, step, self.basis_of(worker))
+
     def coefficients(self, payloads: Float32Array) -> tuple[Float32Array, ...]:
         """The coefficients of each basis from the payloads (workers, payload_size)."""
         if self.mode == "independent":

@@ -1,7 +1,7 @@
 """Weights that an update moves: the state of sgd, rbd and nes.
 
-    theta <- theta - eta u                                        product and difference each rounded once
-    v <- mu v + u,  theta <- theta - eta v                        with momentum mu
+    theta <- theta - eta_t u                                      product and difference each rounded once
+    v <- mu v + u,  theta <- theta - eta_t v                      with momentum mu
 
 Tests: tests/test_methods.py.
 """
@@ -14,7 +14,6 @@ import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.methods.base import EMPTY
-from rbd_ref.methods.settings import Settings
 
 
 class DescentState(NamedTuple):
@@ -29,14 +28,14 @@ class DescentState(NamedTuple):
         return self._replace(theta=theta)
 
 
-def init_state(theta: Float32Array, t: int, settings: Settings) -> DescentState:
+def init_state(theta: Float32Array, t: int, momentum: float) -> DescentState:
     """Weights at rest."""
-    return DescentState(theta, t, np.zeros_like(theta) if settings.momentum else EMPTY)
+    return DescentState(theta, t, np.zeros_like(theta) if momentum else EMPTY)
 
 
-def apply_update(state: DescentState, u: Float32Array, settings: Settings) -> DescentState:
+def apply_update(state: DescentState, u: Float32Array, eta: np.float32, momentum: float) -> DescentState:
     """The state after a step with the update u."""
-    velocity = F32(settings.momentum) * state.velocity + u if settings.momentum else EMPTY
-    theta: Float32Array = settings.eta * (velocity if settings.momentum else u)
+    velocity = F32(momentum) * state.velocity + u if momentum else EMPTY
+    theta: Float32Array = eta * (velocity if momentum else u)
     np.subtract(state.theta, theta, out=theta)  # in place: no third vector of D elements
     return DescentState(theta, state.t + 1, velocity)

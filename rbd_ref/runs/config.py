@@ -23,17 +23,19 @@ from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
-from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_GRADIENTS, FROM_LOSSES, REDRAWING, UNRECORDED
+from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_GRADIENTS, FROM_LOSSES, PROJECTING, REDRAWING, UNRECORDED
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
 
 SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
+FORGOTTEN = re.compile(r"([0-9]{1,10}):([0-9a-f]{64})")
 DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
@@ -124,6 +126,23 @@ class Config:
         None, "method", "learning rate (default: the paper's, or one for the method)", kind=float, metavar="ETA"
     )
     momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
+    schedule: str = option(
+        "constant", "method", f"of the learning rate over the run: {', '.join(SCHEDULES)} (the last two end with 0)"
+    )
+    warmup: int = option(0, "method", "steps in which the learning rate rises to its value", metavar="STEPS")
+    memory: float = option(
+        0.0,
+        "method",
+        "each worker projects a running average of its gradients in which the past counts BETA, from 0 up to below 1",
+        metavar="BETA",
+        methods=PROJECTING,
+    )
+    feedback: bool = option(
+        False,
+        "method",
+        "error feedback: each worker keeps what of its gradients was not sent yet; takes SGD's learning rate",
+        methods=PROJECTING,
+    )
     optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}", methods=("fpd",))
     transforms: tuple[str, ...] = option(
         (),
@@ -192,6 +211,13 @@ class Config:
     log_every: int = option(20, "output", "write a line of metrics every N steps", False, metavar="N")
     checkpoint_every: int = option(1, "output", "write a checkpoint every N epochs", False, metavar="N", paces=True)
     keep: int = option(2, "output", "checkpoints to keep beside the last; older ones are removed", False, metavar="N")
+    forgotten: tuple[str, ...] = option(
+        (),
+        "output",
+        "STEP:CHAIN after which the workers forgot what they had kept; set by --forget-memory",
+        False,
+        hidden=True,
+    )
     correlation: bool = option(False, "output", "measure the cosine of update and SGD gradient", False)
     preset: str = option("", "output", "the preset that the settings are from", False, hidden=True)
     problem: str = option("", "output", "what tells a problem of the caller's own; set by rbd_ref.fit", hidden=True)
@@ -218,6 +244,8 @@ class Config:
             optimiser=self.optimiser,
             sigma=self.sigma,
             antithetic=self.antithetic,
+            memory=self.memory,
+            feedback=self.feedback,
         )
 
     @property
@@ -227,12 +255,20 @@ class Config:
         return [(epoch, method, self.settings(method, rate)) for epoch, method, rate in parts]
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that the weights' bits depend on: the length of the run too, where the rate goes by it, and who
+        computes gradients, if that is not the reference."""
+        lengths = LENGTHS if self.schedule != "constant" else ()
+        known = (item.name for item in fields(self) if item.metadata["bits"] or item.name in lengths)
+        named = {name: getattr(self, name) for name in known}
+        if named["gradients"] in (None, REFERENCE):
+            del named["gradients"]
+        return named
+
+    @property
     def digest(self) -> str:
-        """sha256 of all settings that the weights' bits depend on; of gradients, if they are not the reference's."""
-        known = {item.name: getattr(self, item.name) for item in fields(self) if item.metadata["bits"]}
-        if known["gradients"] in (None, REFERENCE):
-            del known["gradients"]
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        """sha256 of all settings that the weights' bits depend on."""
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -241,7 +277,8 @@ class Config:
         Ranks may compute their workers' gradients by unlike means, unless one rank has to repeat those of all."""
         known = (item for item in fields(self) if item.metadata["bits"] or item.metadata.get("paces"))
         values = {item.name: getattr(self, item.name) for item in known}
-        if not set(UNRECORDED) & set(meaning.methods_of(values)):
+        repeated = set(UNRECORDED) & set(meaning.methods_of(values)) or self.memory or self.feedback
+        if not repeated:
             del values["gradients"]
         return values
 
@@ -249,9 +286,11 @@ class Config:
 FIELDS = {item.name: item for item in fields(Config)}
 
 
-def default_rate(data: str, net: str, method: str) -> float:
-    """That of the first preset of this network, data set and method, if there is one."""
-    wanted = {"data": data, "net": net, "method": method.removesuffix("-shared-batch")}
+def default_rate(config: Config, method: str) -> float:
+    """That of the first preset of this network, data set and method, if there is one; feedback takes that of sgd."""
+    if config.feedback and method in PROJECTING:
+        method = "sgd"
+    wanted = {"data": config.data, "net": config.net, "method": method.removesuffix("-shared-batch")}
     for preset in presets.PRESETS.values():
         if wanted.items() <= preset.settings.items():
             return float(str(preset.settings["lr"]))
@@ -268,7 +307,7 @@ def parse_switch(config: Config, text: str) -> tuple[int, str, float]:
         )
     epoch, method, rate = found.groups()
     member("method to switch to", method, METHODS)
-    return int(epoch), method, _number(text, rate) if rate else default_rate(config.data, config.net, method)
+    return int(epoch), method, _number(text, rate) if rate else default_rate(config, method)
 
 
 def _length(value: Any) -> int:
@@ -325,15 +364,22 @@ def _checked(config: Config) -> Config:
         ("checkpoint_every", 1, TWO_32),
         ("keep", 0, TWO_32),
         ("check_every", 0, TWO_32),
+        ("warmup", 0, TWO_32),
     ):
         if getattr(config, name) is not None:
             integer(name, getattr(config, name), low, high)
     if not 0 <= config.holdout < 1:
         raise ValueError(f"holdout is {config.holdout}, expected a share from 0 up to below 1: choose another")
+    member("schedule", config.schedule, SCHEDULES)
     member("reconstruct", config.reconstruct, ("node", "replicate"))
     member("on_divergence", config.on_divergence, ("stop", "resync"))
     if not 0 < config.timeout < float("inf"):
         raise ValueError(f"timeout is {config.timeout}, expected a number of seconds above 0: choose another")
+    if wrong := [text for text in config.forgotten if not FORGOTTEN.fullmatch(text)]:
+        raise ValueError(
+            f"forgotten {wrong[0]!r} cannot be read, expected a step and the journal's chain value after it: leave it "
+            "to --forget-memory"
+        )
     _check_switches(config)
     return config
 
@@ -419,7 +465,7 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     complete = _checked(
         replace(
             config,
-            lr=_or(config.lr, default_rate(config.data, config.net, config.method)),
+            lr=_or(config.lr, default_rate(config, config.method)),
             epochs=_or(config.epochs, _default_epochs(config)),
             workers=_or(config.workers, ranks),
             dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], found) else DEFAULT_DIMS),

@@ -4,6 +4,7 @@
     metrics.jsonl    a line for some steps and evaluations     appended
     journal.rbd      what the workers sent at each step        appended, see journal.py
     checkpoints/     step-00000037.npz: the state after 37     each written whole, then named
+                     local-...: see local_states.py
     final.npz        theta at the end                          written whole, then named
     result.json      final figures, the sha256 of theta and
                      the journal's last chain value            written whole, then named, last of all
@@ -45,6 +46,7 @@ STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
 }
 Snapshot = DescentState | FixedProjectionState
 Template = Callable[[int], State]  # a state of the form that one after t steps has
+Check = Callable[["Checkpoint"], None]
 
 CHECKPOINT = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")  # what `checkpoint_name` makes
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
@@ -53,10 +55,11 @@ RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they ar
 
 
 class Checkpoint(NamedTuple):
-    """A state, and the journal's chain value after its steps."""
+    """A state, the journal's chain value after its steps, and a hash of what the workers kept (local_states.py)."""
 
     state: Snapshot
     chain: bytes
+    local: str = ""
 
 
 def sha256(theta: Float32Array) -> str:
@@ -188,11 +191,12 @@ def begun(run: Run) -> bool:
         return run.journal.exists() and run.journal.stat().st_size >= START
 
 
-def save_checkpoint(run: Run, state: State, digest: str, chain: bytes) -> str:
-    """The state after its t steps, with the journal's chain value there; the sha256 of its theta."""
+def save_checkpoint(run: Run, state: State, digest: str, chain: bytes, local: str = "") -> str:
+    """The state after its t steps, with the journal's chain value and the hash of local states; the sha256 of theta."""
     found = sha256(state.theta)
     numbers = {name: value for name, value in state._asdict().items() if isinstance(value, int)}
     info = {"state": type(state).__name__, "sha256": found, "digest": digest, "journal": chain.hex(), **numbers}
+    info |= {"local": local} if local else {}
     arrays = {name: value for name, value in state._asdict().items() if name not in numbers}
     save_arrays(checkpoint_path(run, state.t), info, **arrays)
     return found
@@ -233,6 +237,7 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         _check_state(state, t, expected)
         chain = _chain_value(info["journal"])
         known = info["digest"], info["sha256"]
+        local = str(info.get("local", ""))
     except MemoryError:
         raise  # the file may well be whole
     except Exception as error:  # zip, npy and JSON each raise whatever they like at a broken file
@@ -241,11 +246,13 @@ def load_checkpoint(path: Path, digest: str, template: Template | None = None) -
         ) from error
     if known != (digest, sha256(state.theta)):
         raise RunError(f"{path} is not this run's checkpoint or its theta has changed: remove it, others will do")
-    return Checkpoint(state, chain)
+    return Checkpoint(state, chain, local)
 
 
-def load_fitting(path: Path, journal: Journal, digest: str, template: Template | None = None) -> tuple[Snapshot, Place]:
-    """The state in a checkpoint's file and its place in the journal, which holds the same chain value there."""
+def load_fitting(
+    path: Path, journal: Journal, digest: str, template: Template | None = None
+) -> tuple[Checkpoint, Place]:
+    """The checkpoint in a file and its place in the journal, which holds the same chain value there."""
     t = step_of(path)
     place = journal.place(t)
     if place is None:
@@ -260,7 +267,7 @@ def load_fitting(path: Path, journal: Journal, digest: str, template: Template |
             f"{journal.path.name}, {place.chain.hex()}: restore one of them, or remove {path.name} to go by the journal"
         )
         raise RunError(journal.doubts[t])
-    return found.state, place
+    return found, place
 
 
 def _chain_value(text: Any) -> bytes:
@@ -393,18 +400,24 @@ def cut_metrics(run: Run, t: int) -> None:
 
 
 def newest(
-    run: Run, journal: Journal, digest: str, steps: int | None = None, template: Template | None = None
-) -> tuple[Snapshot | None, Place, list[str]]:
+    run: Run,
+    journal: Journal,
+    digest: str,
+    steps: int | None = None,
+    template: Template | None = None,
+    check: Check = lambda found: None,
+) -> tuple[Checkpoint | None, Place, list[str]]:
     """The last whole checkpoint that fits the journal, of `steps` steps at most; its place; what is wrong with others.
 
-    Without any, the place is that of the first record.
+    Without any, the place is that of the first record. `check` may refuse one by a RunError.
     """
     wrong: list[str] = []
     for path in reversed(run.checkpoints):
         try:
             if steps is None or step_of(path) <= steps:
-                state, place = load_fitting(path, journal, digest, template)
-                return state, place, wrong
+                found, place = load_fitting(path, journal, digest, template)
+                check(found)
+                return found, place, wrong
         except RunError as error:
             wrong.append(str(error))
     return None, journal.first, wrong

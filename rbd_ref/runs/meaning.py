@@ -18,6 +18,7 @@ REDRAWING = ("rbd", "nes", "nes-shared-batch")
 FROM_LOSSES = ("nes", "nes-shared-batch")
 FROM_GRADIENTS = ("sgd", "rbd", "fpd")
 UNRECORDED = ("sgd",)  # what is sent is not journaled: whoever repeats a step computes the gradients again
+PROJECTING = ("rbd",)  # a gradient along new directions; in the fixed ones of fpd a memory would be its momentum
 EMBEDDED = "digits"
 
 Values = Mapping[str, Any]

@@ -8,6 +8,7 @@ Tests: tests/test_training.py.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from rbd_ref import methods
 from rbd_ref._types import F32
 from rbd_ref.backend import Backend
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Method, Replica, State, sum_rows
-from rbd_ref.methods.schedule import Schedule
+from rbd_ref.methods.base import Method, Replica, State, size_of, sum_rows
+from rbd_ref.methods.phases import Phases
+from rbd_ref.methods.rates import RateSchedule
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import meaning
 from rbd_ref.runs.config import FIELDS, REFERENCE, Config
@@ -46,9 +48,10 @@ class Experiment:
         self.basis = Basis(self.plan, self.config.seed, self.config.family, self.config.normalize, backend)
         self.steps_per_epoch = self.problem.steps_per_epoch or self._whole_run()
         self.steps = self._length()
-        self.schedule = Schedule(
+        rates = RateSchedule(self.config.schedule, self.config.warmup, self.steps)
+        self.phases = Phases(
             tuple(
-                methods.make(name, self.basis, settings, epoch * self.steps_per_epoch)
+                methods.make(name, self.basis, replace(settings, schedule=rates), epoch * self.steps_per_epoch)
                 for epoch, name, settings in self.config.phases
             )
         )
@@ -83,44 +86,56 @@ class Experiment:
 
     def rehearse(self) -> None:
         """One step of each method that leads nowhere: afterwards all kernels are compiled and kept on disk."""
-        for phase in self.schedule.phases:
+        for phase in self.phases.phases:
             replica = phase.start(self.start().theta, phase.first)
             rows = self.config.workers if phase.method.replayable else 1
-            replica.step(np.stack([replica.propose(self.problem, 0).payload] * rows))
+            proposal, _ = replica.propose(self.problem, 0, phase.method.init_local())
+            replica.step(np.stack([proposal.payload] * rows))
 
     def needs(self, ranks: int = 1, callbacks: bool = False) -> str:
         """What a step takes of the memory of a rank that plays the most workers, for a sentence."""
         W = self.config.workers
         here = -(-W // ranks)
-        sent = 0 if all(phase.method.replayable for phase in self.schedule.phases) else W
+        sent = 0 if all(phase.method.replayable for phase in self.phases.phases) else W
         kept = here * (2 * callbacks + (ranks > 1))
-        return step_needs(self.plan.D, W, VECTORS + sent + kept)
+        local = here * max(size_of(phase.method.init_local()) for phase in self.phases.phases) // self.plan.D
+        return step_needs(self.plan.D, W, VECTORS + sent + kept + local)
 
     def start(self) -> Replica[State]:
         """The replica before the first step."""
-        return self.schedule.start(self.problem.initial(self.config.seed))
+        return self.phases.start(self.problem.initial(self.config.seed))
 
     def blank(self, t: int) -> State:
         """A state of the form that those after t steps have, for checkpoints to be compared with."""
-        return self.schedule.blank(self.plan.D, t)
+        return self.phases.blank(self.plan.D, t)
+
+    def blank_local(self, t: int) -> Any:
+        """What a worker that has kept nothing keeps after t steps: its arrays have their shapes."""
+        return self.phases.at(max(t - 1, 0)).method.init_local()
+
+    @property
+    def forgotten(self) -> dict[int, str]:
+        """The steps after which the workers forgot what they had kept, with the journal's chain value there."""
+        return {int(step): chain for step, chain in (text.split(":") for text in self.config.forgotten)}
 
     @property
     def layouts(self) -> Layouts:
         """What the records are like: what each worker sent, where that is kept, and its loss."""
-        return Layouts(*(Stretch(phase.first, self._layout(phase.method)) for phase in self.schedule.phases))
+        return Layouts(*(Stretch(phase.first, self._layout(phase.method)) for phase in self.phases.phases))
 
-    def _layout(self, method: Method[State]) -> Layout:
+    def _layout(self, method: Method[State, Any]) -> Layout:
         """Of the records of a method's steps."""
         return Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""
-        replica = self.schedule.enter_phase(replica)
+        replica = self.phases.enter_phase(replica)
         with np.errstate(over="ignore", invalid="ignore"):
             if replica.method.replayable:
                 return replica.step(record.payloads)
-            payloads = (replica.propose(self.problem, w).payload for w in range(self.config.workers))
-            u = sum_rows(payload.astype(F32, copy=False) for payload in payloads)
+            local = replica.method.init_local()  # empty: what is not journaled keeps nothing
+            proposals = (replica.propose(self.problem, w, local)[0] for w in range(self.config.workers))
+            u = sum_rows(proposal.payload.astype(F32, copy=False) for proposal in proposals)
             return replica.step(u[np.newaxis])  # what was sent is the gradients, and their sum is all that counts
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from rbd_ref._types import Float32Array
 from rbd_ref.data.errors import DataError
 from rbd_ref.kernels.compiling import Compiling, watch_compiling
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Replica, State, size_of
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
@@ -25,12 +25,13 @@ from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.lock import FolderLock
 from rbd_ref.runs.memory import enough_memory
+from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
 from rbd_ref.training.logbook import Console, Logbook, compiling_sentence, stderr
 from rbd_ref.training.problem import Problem
-from rbd_ref.training.resume import Interrupted, resume
+from rbd_ref.training.resume import Resumed, resume
 from rbd_ref.training.trainer import Callback, Log, NullLog, Stopped, StopRequest, Trainer
 
 PATIENCE = 600.0  # seconds, at least, that ranks wait for each other before the first step: kernels are compiled there
@@ -46,6 +47,7 @@ class Job:
     out: str = ""
     resume: bool = False
     callbacks: Sequence[Callback] = ()
+    forget_memory: bool = False
     quiet: bool = False
     verbose: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
@@ -97,6 +99,7 @@ def fit(
     out: str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    forget_memory: bool = False,
     world: World | None = None,
 ) -> Result:
     """Train a network, or a problem of your own, along random directions.
@@ -111,6 +114,7 @@ def fit(
         resume: continue the run in `out`, to the same bits.
         callbacks: functions of a `StepRecord` (t, loss, theta, payloads, ...), called after every step on every rank;
             one that returns something true stops the run after the step that follows, which all ranks take together.
+        forget_memory: with `resume`, what the workers kept of their gradients is not computed again, they start from 0.
         world: the processes that train together; by default those of an MPI launcher, or this one alone.
 
     Returns:
@@ -129,7 +133,7 @@ def fit(
     References: Gressmann, Eaton-Rosen, Luschi, Improving neural network training in low dimensional random bases,
     NeurIPS 2020.
     """
-    job = Job(config, problem, str(out or ""), resume, callbacks)
+    job = Job(config, problem, str(out or ""), resume, callbacks, forget_memory)
     found = world or _own_world()
     return found.lifecycle.abort_on_error(lambda: run_job(job, found))
 
@@ -150,7 +154,7 @@ def run_job(job: Job, world: World) -> Result:
         experiment, first, log = _set_up(job, world)
         try:
             trainer = Trainer(experiment, world, log, job.callbacks, job.stop)
-            replica = trainer.train(first.pop())  # a name for it here would keep the first weights to the end
+            replica = trainer.train(_recall(trainer, first, job))
             values = log.finish(replica)
         except Stopped as stop:
             stopped, replica = stop.reason, stop.replica
@@ -160,9 +164,17 @@ def run_job(job: Job, world: World) -> Result:
         return Result(log.history, replica.theta.copy(), experiment.config, values, experiment.steps, out, stopped)
 
 
-def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], Log]:
-    """Experiment, first replica (in a list, to be taken from it) and log, on all ranks; what is wrong is said before
-    anything is written."""
+def _recall(trainer: Trainer, first: list[Beginning | None], job: Job) -> Replica[State]:
+    """The replica to go on from; what is in the list is taken from it, or the first weights would stay to the end."""
+    replica = trainer.recall(first.pop(), job.stop)
+    if trainer.unlike and trainer.world.communicator.rank == 0:
+        _warn(job, trainer.unlike)
+    return replica
+
+
+def _set_up(job: Job, world: World) -> tuple[Experiment, list[Beginning | None], Log]:
+    """Experiment, what rank 0 begins with (in a list, to be taken from it) and log, on all ranks; what is wrong is said
+    before anything is written."""
     communicator, node = world.communicator, world.node
     if job.speaks and communicator.rank == 0:
         job.compiling.tell = _say_compiling
@@ -179,9 +191,7 @@ def _set_up(job: Job, world: World) -> tuple[Experiment, list[Replica[State]], L
     world.lifecycle.configure(Options(c.timeout, cooperate, job.out))
     if started and not job.resume:
         started[1].introduce()
-    state = communicator.broadcast(started[0].state if started else None)
-    assert state is not None
-    return experiment, [experiment.schedule.resume(state)], started[1] if started else NullLog()
+    return experiment, [started[0] if started else None], started[1] if started else NullLog()
 
 
 def _say_compiling(watch: Compiling) -> None:
@@ -190,11 +200,11 @@ def _say_compiling(watch: Compiling) -> None:
         stderr(compiling_sentence())
 
 
-def _start(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook] | None:
+def _start(job: Job, experiment: Experiment, world: World) -> tuple[Beginning, Logbook] | None:
     """What rank 0 begins with, None on others; all ranks leave where it is interrupted."""
     communicator = world.communicator
 
-    def begin() -> tuple[Replica[State], Logbook] | Interrupted | None:
+    def begin() -> tuple[Beginning, Logbook] | Interrupted | None:
         try:
             return _begin(job, experiment, world) if communicator.rank == 0 else None
         except Interrupted as interrupted:
@@ -216,6 +226,7 @@ def _prepare(job: Job, world: World) -> Experiment:
         raise ValueError("on_divergence is resync and there is no journal to go by, expected a folder: give out=")
     if job.resume and world.communicator.rank == 0:  # others are compared with it
         _check_resumed(job, c)
+    _check_forgetting(job, experiment)
     job.needs = experiment.needs(world.communicator.size, bool(job.callbacks))
     experiment.use_threads(world.node.threads)
     return experiment
@@ -235,15 +246,25 @@ def _check_resumed(job: Job, config: Config) -> None:
     before = run.config(backend=config.backend, gradients=kept)  # the backend is the caller's own choice
     if config.digest == before.digest:
         return
-    changed = [
-        item.name
-        for item in fields(Config)
-        if item.metadata["bits"] and getattr(config, item.name) != getattr(before, item.name)
-    ]
+    names = config.decisive | before.decisive
+    changed = [name for name in names if getattr(config, name) != getattr(before, name)]
+    by_length = set(changed) <= set(configs.LENGTHS)
+    why = f" as schedule {config.schedule} goes by the length of the run" if by_length else ""
     raise RunError(
-        f"{job.out} is a run of another configuration: {', '.join(changed)} would change, expected the same: "
+        f"{job.out} is a run of another configuration: {', '.join(changed)} would change, expected the same{why}: "
         "leave the flag out, or start a new run in another folder"
     )
+
+
+def _check_forgetting(job: Job, experiment: Experiment) -> None:
+    """Refuse to forget where there is nothing to forget."""
+    if job.forget_memory and not job.resume:
+        raise ValueError("forget_memory is for runs that go on, and this one starts: add resume, or leave it out")
+    if job.forget_memory and not any(size_of(phase.method.init_local()) for phase in experiment.phases.phases):
+        raise ValueError(
+            "forget_memory would have no effect, expected a run whose workers keep something, by memory or feedback: "
+            "leave it out"
+        )
 
 
 def _check_same(world: World, config: Config) -> None:
@@ -257,30 +278,30 @@ def _check_same(world: World, config: Config) -> None:
         )
 
 
-def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Replica[State], Logbook]:
-    """On rank 0, the replica to start from and the log, of a new run or of one to resume."""
+def _begin(job: Job, experiment: Experiment, world: World) -> tuple[Beginning, Logbook]:
+    """On rank 0, what to begin with and the log, of a new run or of one to resume."""
     console = Console(experiment, job.quiet, job.verbose, world.lifecycle.terminal)
     if not job.out:
-        return experiment.start(), Logbook(experiment, world, console, job.compiling, None)
+        return Beginning(experiment.start()), Logbook(experiment, world, console, job.compiling, None)
     lock = FolderLock(Path(job.out))
     try:
-        replica, log = _open_folder(job, experiment, world, console)
+        beginning, log = _open_folder(job, experiment, world, console)
     except BaseException:
         lock.release()
         raise
     log.lock = lock
     job.out = str(Path(job.out).absolute())
-    return replica, log
+    return beginning, log
 
 
-def _open_folder(job: Job, experiment: Experiment, world: World, console: Console) -> tuple[Replica[State], Logbook]:
+def _open_folder(job: Job, experiment: Experiment, world: World, console: Console) -> tuple[Beginning, Logbook]:
     """What is in the folder that was locked, or put there."""
     run = Run(Path(job.out))
     if job.resume:
         folders.remove_parts(run)
     if job.resume and folders.begun(run):
         return _continue(job, experiment, world, console, run)
-    first = experiment.start()  # before anything is written: it may be too large
+    first = Beginning(experiment.start())  # before anything is written: it may be too large
     if job.resume:
         run.journal.unlink(missing_ok=True)
         folders.cut_metrics(run, 0)
@@ -298,15 +319,25 @@ def _warn(job: Job, text: str) -> None:
         warnings.warn(text, stacklevel=2)
 
 
-def _continue(
-    job: Job, experiment: Experiment, world: World, console: Console, run: Run
-) -> tuple[Replica[State], Logbook]:
-    """The replica after the last whole record of a run's journal, and the log from there on."""
-    resumed = resume(experiment, run, job.stop)
+def _continue(job: Job, experiment: Experiment, world: World, console: Console, run: Run) -> tuple[Beginning, Logbook]:
+    """What leads to the replica after the last whole record of a run's journal, and the log from there on."""
+    resumed = resume(experiment, run, job.stop, job.forget_memory)
     for text in resumed.warnings:
         _warn(job, text)
     if job.speaks:
-        stderr(f"{run.folder} continues after step {resumed.replica.t} of {experiment.steps}")
+        stderr(_continues(experiment, run, resumed, job.forget_memory))
+    if job.forget_memory:
+        forgotten = f"{resumed.place.t}:{resumed.place.chain.hex()}"
+        experiment.config = replace(experiment.config, forgotten=(*experiment.config.forgotten, forgotten))
     folders.write_text(run.folder / "config.toml", configs.to_toml(experiment.config))
-    folders.cut_metrics(run, resumed.replica.t)
-    return resumed.replica, Logbook(experiment, world, console, job.compiling, run, resumed)
+    folders.cut_metrics(run, resumed.place.t)
+    return resumed.beginning, Logbook(experiment, world, console, job.compiling, run, resumed)
+
+
+def _continues(experiment: Experiment, run: Run, resumed: Resumed, forget: bool) -> str:
+    """What is said of a run that goes on."""
+    text = f"{run.folder} continues after step {resumed.place.t} of {experiment.steps}"
+    if forget:
+        return f"{text}; its workers have forgotten what they kept: the weights will not be those of a run that did not"
+    steps = resumed.beginning.steps
+    return f"{text}; what its workers keep is computed again from step {resumed.place.t - steps} on" if steps else text

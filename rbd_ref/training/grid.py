@@ -30,13 +30,13 @@ from rbd_ref.runs.files import RunError, reading
 from rbd_ref.runs.folder import Run, write_text
 from rbd_ref.runs.grid import Grid, Point
 from rbd_ref.runs.lock import FolderLock
+from rbd_ref.training.beginning import Interrupted
 from rbd_ref.training.communicator import SingleProcess, World
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.fit import EXPECTED, Job, run_job
 from rbd_ref.training.pools import Context, Pool, local_pool
 from rbd_ref.training.problem import Problem
 from rbd_ref.training.recorded import RecordedRun, open_run
-from rbd_ref.training.resume import Interrupted
 from rbd_ref.training.table import Entry, Table, summarise
 from rbd_ref.training.trainer import StopRequest
 

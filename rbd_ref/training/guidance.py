@@ -17,7 +17,7 @@ from rbd_ref._check import integer, number
 from rbd_ref._types import F32, TWO_32
 from rbd_ref.basis import Basis
 from rbd_ref.methods.base import Replica, State
-from rbd_ref.spec.hadamard import padded
+from rbd_ref.methods.memory import overlap
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.proposals import BESIDE
 
@@ -121,12 +121,9 @@ def expected_cosine(D: int, d: int, family: str) -> float:
         E |P g| / |g| = Gamma((d+1)/2) Gamma(D/2) / (Gamma(d/2) Gamma((D+1)/2))      orthogonal directions
         divided by sqrt(1 + (d - 1) r),   r = E <phi_i, phi_j>^2 / |phi|^4            as they are
 
-    Directions of independent entries have r = 1/D; the rows of `srht`, cut from length n to D, r = (n-D) / ((n-1) D).
     For d << D it is sqrt(d/D).
     """
-    n = padded(D)
-    overlap = 1 / D if family != "srht" else (n - D) / (max(n - 1, 1) * D)
-    return math.exp(_log_ratio(d / 2) - _log_ratio(D / 2)) / math.sqrt(1 + (d - 1) * overlap)
+    return math.exp(_log_ratio(d / 2) - _log_ratio(D / 2)) / math.sqrt(1 + (d - 1) * overlap(family, D))
 
 
 def _log_ratio(x: float) -> float:

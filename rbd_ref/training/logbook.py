@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,14 @@ import rbd_ref
 from rbd_ref._progress import bar
 from rbd_ref._types import Float32Array, Float64Array
 from rbd_ref.kernels.compiling import ABOUT, Compiling
-from rbd_ref.methods.base import Method, Replica, State, sum_rows
+from rbd_ref.methods.base import Local, Method, Replica, State, sum_rows
 from rbd_ref.runs import folder as folders
+from rbd_ref.runs import local_states
 from rbd_ref.runs.files import RunError, disk
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.journal import Writer
 from rbd_ref.runs.lock import FolderLock
+from rbd_ref.training.beginning import Beginning
 from rbd_ref.training.communicator import World, share
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.guidance import advice
@@ -73,7 +76,7 @@ def correlation(experiment: Experiment, record: StepRecord, workers: range) -> d
     return {"whole": cosine(u, g), "tensors": float(np.mean(tensors))}
 
 
-def worker_bytes(method: Method[State]) -> int:
+def worker_bytes(method: Method[State, Any]) -> int:
     """What a worker sends at a step of a method, or would send if it were not alone."""
     return 4 * (method.payload_size + BESIDE)
 
@@ -82,7 +85,7 @@ def phases(experiment: Experiment, t: int) -> list[dict[str, Any]]:
     """The phases of the first t steps: the first step of each, its method and what a worker sends at a step."""
     return [
         {"step": phase.first, "method": phase.method.name, "bytes_per_step": worker_bytes(phase.method)}
-        for phase in experiment.schedule.phases
+        for phase in experiment.phases.phases
         if phase.first < t
     ]
 
@@ -112,23 +115,27 @@ class RunWriter:
         with disk(self.run.metrics, "written"), self.run.metrics.open("a", encoding="utf-8") as out:
             out.write(text + "\n")
 
-    def checkpoint(self, replica: Replica[State], seconds: float) -> None:
-        """The journal first, then what a run can be resumed from, unless it is there; then older ones may go."""
-        if self._has_checkpoint(replica.t):
-            return
+    def checkpoint(self, replica: Replica[State], kept: Sequence[str], seconds: float) -> None:
+        """The journal first, then what a run can be resumed from; then older ones may go."""
         self.journal.sync()
-        digest = folders.save_checkpoint(self.run, replica.state, self.experiment.config.digest, self.journal.chain)
+        local = local_states.combined(kept) if kept else ""
+        digest = folders.save_checkpoint(
+            self.run, replica.state, self.experiment.config.digest, self.journal.chain, local
+        )
         self.line("checkpoint", replica.t, seconds, sha256=digest)
         folders.remove_checkpoints(self.run, replica.t, self.experiment.config.keep)
+        local_states.remove_old(self.run, replica.t)
 
-    def _has_checkpoint(self, t: int) -> bool:
+    def has_checkpoint(self, t: int) -> bool:
         """Whether the checkpoint after t steps is there, whole, and of the steps in the journal."""
         path = folders.checkpoint_path(self.run, t)
         try:
-            kept = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
+            found = folders.load_checkpoint(path, self.experiment.config.digest, self.experiment.blank)
+            blank = self.experiment.blank_local(t)
+            local_states.check(self.run, t, self.experiment.config.workers, blank, found.local)
         except RunError:
             return False
-        return kept.chain == self.journal.chain
+        return found.chain == self.journal.chain
 
     def finish(self, replica: Replica[State], values: dict[str, Any]) -> None:
         """theta and the final figures, these last of all."""
@@ -227,7 +234,7 @@ class Logbook:
         self.advised = not console.verbose  # whether all was said of what the basis costs
         self.spent = np.zeros(len(StepTimes._fields))
         self.compiled = compiling.seconds  # before the step that is timed
-        self.console.start(resumed.replica.t if resumed else 0)
+        self.console.start(resumed.place.t if resumed else 0)
         compiling.tell = self.console.compiling
 
     def introduce(self) -> None:
@@ -251,12 +258,12 @@ class Logbook:
         images = self.unwritten * self.config.workers * self.config.batch_size
         return images / float(self.spent.sum()) if self.spent.any() else 0.0
 
-    def restore(self) -> Replica[State] | None:
-        """The replica after the last step that was journaled."""
+    def restore(self) -> Beginning | None:
+        """What leads to the replica after the last step that was journaled."""
         if self.run is None or self.writer is None:
             return None
         self.writer.journal.sync()
-        return resume(self.experiment, self.run).replica
+        return resume(self.experiment, self.run).beginning
 
     def journal(self, replica: Replica[State], rows: Float32Array) -> None:
         """All that was sent or, of methods that send whole gradients, the losses."""
@@ -316,10 +323,18 @@ class Logbook:
             self.writer.line("evaluation", replica.t, self.seconds, loss=loss, **values)
         self.console.evaluation(replica.t, loss, values)
 
-    def checkpoint(self, replica: Replica[State]) -> None:
+    def has_checkpoint(self, replica: Replica[State]) -> bool:
+        """Whether there is nothing to write: the checkpoint is there, or there is no folder."""
+        return self.writer is None or self.writer.has_checkpoint(replica.t)
+
+    def keep(self, t: int, worker: int, local: Local) -> str:
+        """What a worker keeps, in a file; its fingerprint."""
+        return local_states.save(self.run, t, worker, local) if self.run is not None else ""
+
+    def checkpoint(self, replica: Replica[State], kept: Sequence[str]) -> None:
         """What a run can be resumed from."""
         if self.writer is not None:
-            self.writer.checkpoint(replica, self.seconds)
+            self.writer.checkpoint(replica, kept, self.seconds)
 
     def finish(self, replica: Replica[State]) -> dict[str, Any]:
         """The final figures, written down and shown."""

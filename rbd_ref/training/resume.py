@@ -1,43 +1,32 @@
 """Where a run is resumed from: its last checkpoint that fits the journal, and the records after it.
 
 The records before the checkpoint are not read, but for their losses: a checkpoint fits if it holds the chain value that
-stands before its next record. That these records are as they were written is for `--verify` to find out.
-Tests: tests/test_train.py, tests/test_replay.py.
+stands before its next record and, where workers keep something, if that is beside it. That these records are as they
+were written is for `--verify` to find out.
+Tests: tests/test_train.py, tests/test_replay.py, tests/test_memory_resume.py.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.base import Replica, State, size_of
 from rbd_ref.runs import folder as folders
-from rbd_ref.runs.files import SharedError
-from rbd_ref.runs.folder import Run
+from rbd_ref.runs import local_states
+from rbd_ref.runs.files import RunError
+from rbd_ref.runs.folder import Checkpoint, Run
 from rbd_ref.runs.journal import Journal, Place, Record
+from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.trainer import StopRequest
 
 
-class Interrupted(SharedError):
-    """A signal came while the journal of a run of so many steps was replayed to resume it; nothing was changed."""
-
-    def __init__(self, reason: int, done: int, steps: int) -> None:
-        super().__init__(reason, done, steps)  # what a copy on another rank is made from
-        self.reason = reason
-        self.text = (
-            f"stopped by {signal.Signals(reason).name} while the journal was replayed, after step {done} of {steps}"
-        )
-
-    def __str__(self) -> str:
-        return self.text
-
-
 class Resumed(NamedTuple):
-    """The replica after the last whole record, the place after it, all losses, and what there is to warn of."""
+    """What to begin with, the place after the last whole record, all losses, and what there is to warn of."""
 
-    replica: Replica[State]
+    beginning: Beginning
     place: Place
     losses: list[float]
     warnings: list[str]
@@ -65,10 +54,17 @@ def journal_of(experiment: Experiment, run: Run) -> Journal:
     return folders.journal_of(run, experiment.config, experiment.layouts)
 
 
-def origin(experiment: Experiment, run: Run, journal: Journal, steps: int | None = None) -> Origin:
+def origin(
+    experiment: Experiment,
+    run: Run,
+    journal: Journal,
+    steps: int | None = None,
+    check: folders.Check = lambda found: None,
+) -> Origin:
     """The last whole checkpoint that fits the journal, of at most `steps` steps, or else theta0."""
-    state, place, warnings = folders.newest(run, journal, experiment.config.digest, steps, experiment.blank)
-    return Origin(experiment.start() if state is None else experiment.schedule.resume(state), place, warnings)
+    found, place, warnings = folders.newest(run, journal, experiment.config.digest, steps, experiment.blank, check)
+    replica = experiment.start() if found is None else experiment.phases.resume(found.state)
+    return Origin(replica, place, warnings)
 
 
 def repeat(
@@ -80,14 +76,57 @@ def repeat(
         yield replica, record
 
 
-def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None) -> Resumed:
-    """The replica after the last whole record of a run; a request to stop ends the replay."""
+def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None, forget: bool = False) -> Resumed:
+    """Where a run goes on after the last whole record of its journal; a request to stop ends the replay.
+
+    This process repeats the records from the last checkpoint on by itself, up to where workers keep something that
+    only their gradients tell. From there on all ranks follow. With `forget` the workers have kept nothing at the end.
+    """
     journal = journal_of(experiment, run)
-    replica, place, wrong = origin(experiment, run, journal)
-    losses = journal.losses(place.t)
-    for following, record in repeat(experiment, replica, journal.records(place)):
-        replica = following
-        losses.append(record.loss)
+    start = origin(experiment, run, journal)
+    losses = journal.losses(start.place.t) + [record.loss for record in journal.records(start.place)]
+    end, torn = journal.last, torn_record(journal)
+    since = _kept_since(experiment, journal, end.t)
+    if forget or not size_of(experiment.blank_local(end.t)):
+        since = end.t
+    elif since < start.place.t:
+        start = origin(experiment, run, journal, None, lambda found: _check_local(experiment, run, found, since))
+    loads = start.place.t > since
+    replica, place = _repeat_alone(experiment, start, journal, max(since, start.place.t), stop)
+    load = (lambda worker: local_states.load(run, place.t, worker, experiment.blank_local(place.t))) if loads else None
+    beginning = Beginning(replica, end.t - place.t, journal.records(place), load)
+    return Resumed(beginning, end, losses, [*torn, *start.warnings])
+
+
+def _kept_since(experiment: Experiment, journal: Journal, t: int) -> int:
+    """The step from which on the workers have kept what they keep after t steps: where their method began, or where
+    they were told to forget, if the journal was the same there."""
+    forgotten = {step: chain for step, chain in experiment.forgotten.items() if step <= t}
+    for step, chain in forgotten.items():
+        place = journal.place(step)
+        if place is None or place.chain.hex() != chain:
+            raise RunError(
+                f"forgotten in config.toml says that the workers forgot what they kept after step {step} of a journal "
+                f"with chain value {chain} there, expected that of {journal.path.name}: restore config.toml"
+            )
+    return max([experiment.phases.at(max(t - 1, 0)).first, *forgotten])
+
+
+def _check_local(experiment: Experiment, run: Run, found: Checkpoint, since: int) -> None:
+    """Refuse a checkpoint whose local states are needed, and not whole."""
+    t = found.state.t
+    if t > since:
+        local_states.check(run, t, experiment.config.workers, experiment.blank_local(t), found.local)
+
+
+def _repeat_alone(
+    experiment: Experiment, start: Origin, journal: Journal, t: int, stop: StopRequest | None
+) -> tuple[Replica[State], Place]:
+    """The replica after t steps and the place of its next record, by this process, from the origin."""
+    replica, place = start.replica, start.place
+    records = islice(journal.records(place), t - place.t)
+    for following, record in repeat(experiment, replica, records):
+        replica, place = following, record.next
         if stop is not None and stop.reason:
             raise Interrupted(stop.reason, replica.t, experiment.steps)
-    return Resumed(replica, journal.last, losses, [*torn_record(journal), *wrong])
+    return replica, place

@@ -20,11 +20,14 @@ import numpy as np
 
 from rbd_ref._check import NotFiniteError
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import EMPTY, Proposal, Replica, State
+from rbd_ref.methods.base import EMPTY, Local, Proposal, Replica, State
 from rbd_ref.runs.files import SharedError
+from rbd_ref.runs.journal import Record
+from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.communicator import World, diverging_ranks, share
 from rbd_ref.training.experiment import Experiment
 from rbd_ref.training.history import History
+from rbd_ref.training.local_states import LocalStates
 from rbd_ref.training.proposals import Keep, Proposals
 
 CALLBACK = 128  # what a callback's request to stop is called, beside the numbers of signals
@@ -98,8 +101,8 @@ class Log(Protocol):
 
     history: History
 
-    def restore(self) -> Replica[State] | None:
-        """The replica after the last step that was journaled, repeated from the journal."""
+    def restore(self) -> Beginning | None:
+        """What leads to the replica after the last step that was journaled, by what the journal says."""
 
     def journal(self, replica: Replica[State], rows: Float32Array) -> None:
         """What all workers sent at the replica's next step."""
@@ -110,8 +113,14 @@ class Log(Protocol):
     def evaluate(self, replica: Replica[State]) -> None:
         """An epoch has ended after which figures are wanted."""
 
-    def checkpoint(self, replica: Replica[State]) -> None:
-        """The run may be resumed from this replica."""
+    def has_checkpoint(self, replica: Replica[State]) -> bool:
+        """Whether the run can already be resumed from this replica."""
+
+    def keep(self, t: int, worker: int, local: Local) -> str:
+        """What a worker keeps after t steps, for the checkpoint that follows; what tells it from others."""
+
+    def checkpoint(self, replica: Replica[State], kept: Sequence[str]) -> None:
+        """The run may be resumed from this replica, whose workers keep what tells as much."""
 
     def finish(self, replica: Replica[State]) -> dict[str, Any]:
         """The final figures of a run that has come to its end."""
@@ -126,7 +135,7 @@ class NullLog:
     def __init__(self) -> None:
         self.history = History()
 
-    def restore(self) -> Replica[State] | None:
+    def restore(self) -> Beginning | None:
         """Not here."""
         return None
 
@@ -140,7 +149,15 @@ class NullLog:
     def evaluate(self, replica: Replica[State]) -> None:
         """Not here."""
 
-    def checkpoint(self, replica: Replica[State]) -> None:
+    def has_checkpoint(self, replica: Replica[State]) -> bool:
+        """Not here."""
+        return False
+
+    def keep(self, t: int, worker: int, local: Local) -> str:
+        """Not here."""
+        return ""
+
+    def checkpoint(self, replica: Replica[State], kept: Sequence[str]) -> None:
         """Not here."""
 
     def finish(self, replica: Replica[State]) -> dict[str, Any]:
@@ -180,6 +197,51 @@ class Trainer:
         shares = [share(self.config.workers, rank, len(ranks)) for rank in ranks]
         self.workers = shares[world.communicator.rank]  # those that this rank plays
         self.counts = [len(workers) for workers in shares]  # how many each rank plays
+        self.local = LocalStates(self.config.workers, world.communicator)
+        self.unlike = ""  # what came out otherwise when journaled steps were taken again
+
+    def recall(self, beginning: Beginning | None, stop: StopRequest | None = None) -> Replica[State]:
+        """The replica to go on from, with what the workers kept there: rank 0 knows where it begins, and has the files.
+
+        A request to stop on rank 0 ends it.
+        """
+        known = (beginning.replica.state, beginning.steps, beginning.load is not None) if beginning else None
+        found = self.world.communicator.broadcast(known)
+        assert found is not None
+        state, steps, loads = found
+        replica = self.experiment.phases.resume(state)
+        self.local.reset(replica.method)
+        for worker in self.local.workers if loads else ():
+            self.local.place(worker, beginning.load(worker) if beginning and beginning.load else None)
+        for _ in range(steps):
+            replica = self.follow(replica, next(beginning.records) if beginning else None, stop)
+        self.unlike = next(filter(None, self.world.communicator.allgather(self.unlike)), "")
+        return replica
+
+    def follow(self, replica: Replica[State], record: Record | None, stop: StopRequest | None) -> Replica[State]:
+        """The replica after a journaled step, whose gradients the workers take again for what they keep of them."""
+        told = (record.payloads, stop.reason if stop else 0) if record else None
+        found = self.world.communicator.broadcast(told)
+        assert found is not None
+        payloads, reason = found
+        if reason:
+            raise Interrupted(reason, replica.t, self.experiment.steps)
+        before = self.enter_phase(replica)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for worker in self.workers:
+                self.compare(replica.t, worker, self.propose(before, worker).payload, payloads[worker])
+            waiting, pending = before.collect(payloads)
+            after = waiting.apply_update(self.world.node.sum_updates(pending))
+        return after.with_theta(self.world.node.share_memory(after.theta))
+
+    def compare(self, t: int, worker: int, payload: Float32Array, journaled: Float32Array) -> None:
+        """Remember the first payload that is another now than it was: then what is kept is another, too."""
+        if not self.unlike and not np.array_equal(payload, journaled):
+            self.unlike = (
+                f"worker {worker} sends other numbers at step {t} than are journaled, expected the same: what workers "
+                "keep will be near what it was but not the same bits, as on another backend, or where gradients are "
+                "no function of weights, step and worker"
+            )
 
     def train(self, replica: Replica[State]) -> Replica[State]:
         """Steps to the end, or until a rank's request to stop; the last replica.
@@ -215,7 +277,7 @@ class Trainer:
     def advance(self, replica: Replica[State]) -> StepRecord:
         """One step of all workers; a request to stop travels with it, so that all ranks stop after the same step."""
         times = [time.perf_counter()]
-        before = self.experiment.schedule.enter_phase(replica)
+        before = self.enter_phase(replica)
         with np.errstate(over="ignore", invalid="ignore"):
             proposals = self.propose_all(before)
             times.append(time.perf_counter())
@@ -226,6 +288,13 @@ class Trainer:
         times.append(time.perf_counter())
         spent = StepTimes(*(end - begin for begin, end in pairwise(times)))
         return StepRecord(before, after, rows, proposals.whole, stop, spent, proposals.gradient.total)
+
+    def enter_phase(self, replica: Replica[State]) -> Replica[State]:
+        """The replica as the method of its next step takes it; a method that begins knows of no steps before."""
+        before = self.experiment.phases.enter_phase(replica)
+        if before is not replica or before.t in self.experiment.forgotten:
+            self.local.reset(before.method)
+        return before
 
     def propose_all(self, replica: Replica[State]) -> Proposals:
         """What the workers of this rank find, one after the other."""
@@ -243,7 +312,9 @@ class Trainer:
     def propose(self, replica: Replica[State], worker: int) -> Proposal:
         """What a worker finds; where there are no numbers to be found it sends NaN, so that all ranks hear of it."""
         try:
-            return replica.propose(self.experiment.problem, worker)
+            kept = self.local.states[worker]
+            proposal, self.local.states[worker] = replica.propose(self.experiment.problem, worker, kept)
+            return proposal
         except NotFiniteError:
             return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
 
@@ -296,7 +367,7 @@ class Trainer:
         if not diverging:
             return replica
         if self.config.on_divergence == "resync":
-            return self.resync(replica)
+            return self.resync()
         names = " and ".join(f"rank {rank}" for rank in diverging)
         raise SharedError(
             f"the weights of {names} differ from the others' after step {replica.t}, expected the same bits "
@@ -304,12 +375,9 @@ class Trainer:
             "resync"
         )
 
-    def resync(self, replica: Replica[State]) -> Replica[State]:
+    def resync(self) -> Replica[State]:
         """What the journal says, which rank 0 has, for everyone."""
-        restored = self.log.restore()
-        state = self.world.communicator.broadcast(restored.state if restored else None)
-        assert state is not None
-        return self.experiment.schedule.resume(state)
+        return self.recall(self.log.restore())
 
     def due(self, t: int, stop: int) -> Due:
         """What comes after t steps, the last of them or not, with a request to stop or without."""
@@ -327,4 +395,11 @@ class Trainer:
         if due.evaluation:
             self.log.evaluate(replica)
         if due.checkpoint:
-            self.log.checkpoint(replica)
+            self.checkpoint(replica)
+
+    def checkpoint(self, replica: Replica[State]) -> None:
+        """What the run can be resumed from, unless it is there; what the workers keep first, one after the other."""
+        if self.world.communicator.broadcast(self.log.has_checkpoint(replica)):
+            return
+        kept = [self.log.keep(replica.t, worker, self.local.collect(worker)) for worker in self.local.workers]
+        self.log.checkpoint(replica, kept)

@@ -1,7 +1,8 @@
 """Whether a run's files agree with the run repeated from its journal: everything that they say of weights and states.
 
     metrics.jsonl   the sha256 of theta at each checkpoint
-    checkpoints/    theta, velocity, coordinates, moments and counts, to the bit; the journal's chain value
+    checkpoints/    theta, velocity, coordinates, moments and counts, to the bit; the journal's chain value; whether
+                    what the workers kept is as it was written
     result.json     the last step, the sha256 of its theta and the chain value there; no record comes after it
     final.npz       theta, and its sha256
 
@@ -16,8 +17,9 @@ from typing import Any
 
 from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import folder as folders
+from rbd_ref.runs import local_states
 from rbd_ref.runs.files import RunError, quoted
-from rbd_ref.runs.folder import Run
+from rbd_ref.runs.folder import Checkpoint, Run
 from rbd_ref.training.experiment import Experiment
 
 
@@ -49,6 +51,7 @@ class Verification:
             expected.add(folders.sha256(kept.state.theta))
             self._compare_hashes(replica, expected)
             self._compare_states(path, replica.state, kept.state)
+            self._check_local(path, kept)
         self.compared += len(expected)
 
     def finish(self, last: Replica[State]) -> None:
@@ -116,6 +119,16 @@ class Verification:
                     f"{path} does not agree with the journal: its {name} is another than when the run is repeated, "
                     "expected the same bits: remove it, others will do"
                 )
+
+    def _check_local(self, path: Path, kept: Checkpoint) -> None:
+        """Refuse what the workers kept, if it is not as the checkpoint was written with; the journal knows no more."""
+        t = kept.state.t
+        blank = self.experiment.blank_local(t)
+        try:
+            local_states.check(self.run, t, self.experiment.config.workers, blank, kept.local)
+        except RunError:
+            if path.exists():  # else a run that goes on meanwhile has removed it
+                raise
 
     def _check_count(self, steps: int) -> None:
         """Refuse steps after the end of a run; one that was prolonged has more steps in its configuration."""

@@ -53,6 +53,11 @@ class Victim:
         """The files of checkpoints."""
         return sorted((self.folder / "checkpoints").glob("step-*.npz"))
 
+    @property
+    def local(self) -> list[Path]:
+        """The files of what workers keep."""
+        return sorted((self.folder / "checkpoints").glob("local-*.npz"))
+
     def touch(self, path: Path) -> Path:
         """Remember that a file was changed."""
         self.touched.add(path.name)
@@ -119,7 +124,7 @@ NAMES = ("config.toml", "journal.rbd", "metrics.jsonl", "result.json", "final.np
 
 def some_name(random: Random, victim: Victim) -> Path:
     """The place of a file or folder of the run, where nothing is any more."""
-    path = victim.touch(random.choice([*(victim.folder / name for name in NAMES), *victim.checkpoints]))
+    path = victim.touch(random.choice([*(victim.folder / name for name in NAMES), *victim.checkpoints, *victim.local]))
     if path.name == "checkpoints":
         victim.touched |= {file.name for file in victim.checkpoints}
     if path.is_dir() and not path.is_symlink():
@@ -323,7 +328,7 @@ JOURNAL: tuple[Damage, ...] = (
 
 def some_arrays(random: Random, victim: Victim) -> Path | None:
     """A file of arrays that can be read."""
-    files = [path for path in [*victim.checkpoints, victim.folder / "final.npz"] if path.is_file()]
+    files = [path for path in [*victim.checkpoints, *victim.local, victim.folder / "final.npz"] if path.is_file()]
     good = [path for path in files if path.name not in victim.touched]
     return victim.touch(random.choice(good)) if good else None
 

@@ -32,6 +32,8 @@ FLAGS: dict[str, tuple[object, ...]] = {
     "nes-shared-batch": (*SMALL, "--steps", 10, "--workers", 5, "--batch-size", 100, "--method", "nes-shared-batch"),
     "rbd, then sgd": (*SMALL, "--epochs", 4, "--switch", "2:sgd"),
     "sgd, then fpd": (*SMALL, "--epochs", 4, "--workers", 2, "--method", "sgd", "--switch", "2:fpd"),
+    "memory": (*SMALL, "--epochs", 6, "--workers", 3, "--memory", 0.9, "--schedule", "linear"),
+    "feedback": (*SMALL, "--epochs", 4, "--workers", 2, "--feedback", "--family", "srht", "--switch", "2:rbd"),
     "mean": (*SMALL, "--steps", 9, "--workers", 5, "--batch-size", 40, "--combine", "mean", "--transforms", "top:2"),
 }
 LONG_RUN = (*SMALL, "--epochs", 20)  # for what has to overlap

@@ -7,12 +7,12 @@ Tests: tests/test_methods.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import Method, Replica, S_co, State
+from rbd_ref.methods.base import Method, Replica, S_co, State, size_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,14 @@ class Phase(Generic[S_co]):
     """A method, and the step from which on it is used."""
 
     first: int
-    method: Method[S_co]
+    method: Method[S_co, Any]
+
+    def __post_init__(self) -> None:
+        if not self.method.replayable and size_of(self.method.init_local()):
+            raise ValueError(
+                f"method {self.method.name} is not journaled and its workers keep something, expected one or the "
+                "other, as only the journal tells what they kept: send less, or keep nothing"
+            )
 
     def start(self, theta: Float32Array, t: int) -> Replica[S_co]:
         """The method from these weights on, after t steps."""
@@ -37,7 +44,7 @@ class Phase(Generic[S_co]):
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Phases:
     """Phases in the order of their first steps."""
 
     phases: tuple[Phase[State], ...]
