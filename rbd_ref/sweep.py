@@ -106,8 +106,8 @@ def make_grid(flags: argparse.Namespace) -> Grid:
         return grids.read(path)
     search = values.pop("search", None)
     grid = grids.make(values, flags.search or search)
-    if flags.config and flags.backend is None:
-        grids.refuse_backends(Path(flags.config), grid)
+    if flags.config:
+        grids.refuse_named(Path(flags.config), grid, train.spoken(flags))
     return grid
 
 

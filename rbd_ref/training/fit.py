@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.lock import FolderLock
 from rbd_ref.runs.memory import enough_memory
+from rbd_ref.runs.paths import trusted
 from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
@@ -241,7 +242,8 @@ def run_to_resume(out: str) -> Run:
 
 def _check_resumed(job: Job, config: Config) -> None:
     """Refuse to resume a run of another configuration."""
-    before = run_to_resume(job.out).config(backend=config.backend)  # the caller's own choice, and of no weight here
+    run = run_to_resume(job.out)
+    before = run.config(**trusted(run.settings(), asdict(config)))
     if config.digest == before.digest:
         return
     changed = [name for name, value in config.decisive.items() if value != getattr(before, name)]
