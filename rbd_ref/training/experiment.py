@@ -8,6 +8,7 @@ Tests: tests/test_training.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 

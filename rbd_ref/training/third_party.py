@@ -39,6 +39,7 @@ from rbd_ref.runs.files import RunError
 
 PARTS = ("payload_size", "state_type", "init_state", "init_local", "propose", "collect", "apply_update")
 UPDATE = ("D", "terms", "term", "part")
+TAKEN = ("info", "path", "flag", "state", "sha256", "digest", "journal", "local")  # what files have beside the fields
 
 
 def make(name: str, basis: Basis, settings: Settings, shapes: Shapes) -> ThirdPartyMethod:
@@ -183,6 +184,8 @@ class ThirdPartyMethod:
         if not isinstance(fields, tuple) or not hasattr(fields, "_asdict"):
             raise self._broken(where, _shown(fields), "a NamedTuple")
         values = fields._asdict()
+        if taken := set(TAKEN) & set(values):
+            raise self._broken(where, f"a field called {min(taken)}", "another name, as files use this one")
         arrays = {name: value for name, value in values.items() if type(value) not in others}
         for name, value in arrays.items():
             if not isinstance(value, np.ndarray) or value.dtype != F32:
