@@ -92,7 +92,7 @@ class TopK:
         places = payload[: self.k].view(np.uint32)
         if places.max() >= self.D:
             raise ValueError(
-                f"a payload of top-k has index {places.max()}, expected less than D = {self.D}: restore it"
+                f"top-k was sent index {places.max()}, expected less than D = {self.D}: restore the journal"
             )
         u = np.zeros(self.D, dtype=F32)
         u[places] = payload[self.k :]

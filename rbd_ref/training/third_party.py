@@ -43,15 +43,23 @@ TAKEN = ("info", "path", "flag", "state", "sha256", "digest", "journal", "local"
 
 
 def make(name: str, basis: Basis, settings: Settings, shapes: Shapes) -> ThirdPartyMethod:
-    """The method that the function of this path makes, checked."""
-    made = _function(name, basis, settings, shapes)(basis, settings, shapes)
+    """The method that the function of this path makes, checked; a ValueError is its author's sentence for its user."""
+    function = _function(name, basis, settings, shapes)
+    try:
+        return _checked(name, function(basis, settings, shapes), basis.plan.D)
+    except (TypeError, OSError) as error:  # which would be shown without where they come from
+        raise RuntimeError(f"method {name!r} fails while it is made") from error
+
+
+def _checked(name: str, made: Any, D: int) -> ThirdPartyMethod:
+    """What was made, if it is a method."""
     missing = [part for part in PARTS if not hasattr(made, part)]
     if missing:
         raise ValueError(
             f"method {name!r} made a {type(made).__name__} without {', '.join(missing)}, expected all of "
             "rbd_ref.methods.base.Method: add them"
         )
-    return ThirdPartyMethod(name, made, basis.plan.D)
+    return ThirdPartyMethod(name, made, D)
 
 
 def _function(name: str, *arguments: Any) -> Callable[..., Any]:
