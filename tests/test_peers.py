@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks.peers.topk import TopK
 from mpi_tools import DRIVER, TRAIN, job, require_mpi
 from mpi_tools import sha as sha_of
 from rbd_ref import compartments, replay, sweep
+from rbd_ref._path import import_named
 from rbd_ref.methods.base import Replica
 from rbd_ref.methods.settings import Settings
 from rbd_ref.report.__main__ import main as report
@@ -398,7 +400,7 @@ class Slope:
 class Follow:
     """A method by hand, with one worker or several: what was sent, what each keeps, and theta."""
 
-    def __init__(self, method: Any, D: int, problem: Slope, steps: int, workers: int = 1) -> None:
+    def __init__(self, method: Any, D: int, problem: Any, steps: int, workers: int = 1) -> None:
         self.thetas = [np.zeros(D, dtype=F32)]
         self.sent: list[np.ndarray] = []
         self.kept = [method.init_local()] * workers
@@ -409,6 +411,18 @@ class Follow:
             self.sent.append(np.stack([proposal.payload for proposal, _ in found]))
             replica = replica.step(self.sent[-1])
             self.thetas.append(replica.theta)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_is_the_method_by_hand(name: str) -> None:
+    """To the bit: nothing is lost between the method and the weights."""
+    D, steps, workers = Matrix.D, 7, 3
+    config = rbd_ref.Config(method=NAMES[name], lr=0.1, steps=steps, workers=workers, seed=3)
+    config = replace(config, dims="12") if name in ("topk", "powersgd") else config
+    basis = rbd_ref.Basis(compartments.whole(D, d=12), seed=3)
+    method = import_named(NAMES[name])(basis, Settings(0.1, workers=workers), Matrix.shapes)
+    run = Follow(method, D, Matrix(), steps, workers)
+    assert rbd_ref.fit(config, Matrix()).theta.tobytes() == run.thetas[-1].tobytes()
 
 
 def gradients(D: int, count: int) -> list[np.ndarray]:
@@ -573,6 +587,14 @@ def test_powersgd_with_one_worker_is_the_papers(rank: int) -> None:
     np.testing.assert_allclose(-run.thetas[-1].reshape(9, 6), paper([x.reshape(9, 6) for x in g], first), atol=1e-4)
     p = run.sent[3][0, : 9 * rank].reshape(9, rank).astype(float)
     np.testing.assert_allclose(p.T @ p, np.eye(rank), atol=1e-6)
+
+
+def test_columns_that_follow_from_others_are_0() -> None:
+    """What rounding leaves of them would be sent as a direction that is not orthogonal to the others."""
+    x = vector(1, 50).astype(float)
+    y = vector(2, 50).astype(float)
+    p = powersgd.orthonormal(np.stack([x, x / 3, y, np.zeros(50), x - 7 * y], axis=1))
+    np.testing.assert_allclose(p.T @ p, np.diag([1, 0, 1, 0, 0]), atol=1e-12)
 
 
 def test_workers_add_their_own_approximations() -> None:
