@@ -94,6 +94,7 @@ def test_a_run_is_replayed(made: dict[str, Run], name: str, tmp_path: Path, caps
     assert len({sha(other) for other in made.values()}) == len(made)
 
 
+@pytest.mark.compiled  # once is enough
 @pytest.mark.parametrize("t", range(STEPS + 1))
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_after_any_step(made: dict[str, Run], name: str, tmp_path: Path, t: int) -> None:
