@@ -2,8 +2,8 @@
 
 `python -m rbd_ref.replay RUN` puts the current folder before all others on the path of modules. Whoever opens the run
 of a stranger from within its folder would import the stranger's `numpy.py`. So a command of this package takes the
-current folder off the path before anything else is imported; only a class that its user names by a flag, as in
-`--backend my_module:Class`, is looked for there.
+current folder off the path before anything else is imported; only what its user names by a flag, as in
+`--backend my_module:Class` or `--method my_module:make`, is looked for there.
 Tests: tests/test_path.py.
 """
 
@@ -12,7 +12,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 
 def module_of_command(arguments: list[str]) -> str:
@@ -45,3 +47,10 @@ def with_current_folder() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
+
+
+def import_named(path: str) -> Any:
+    """What `package.module:Name` stands for, of the current folder too: to be called with what a user has named."""
+    module, _, attribute = path.partition(":")
+    with with_current_folder():
+        return getattr(import_module(module), attribute)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Protocol, cast
 
 from rbd_ref._check import member
-from rbd_ref._path import with_current_folder
+from rbd_ref._path import import_named
 from rbd_ref._types import Float32Array, Words
 from rbd_ref.spec.families import FAMILIES
 from rbd_ref.spec.operations import NORMALIZATIONS, Draw
@@ -114,12 +113,12 @@ def names() -> list[str]:
 
 
 def is_path(name: str) -> bool:
-    """Whether a backend is named by the path of a class.
+    """Whether a backend is named by the path of a class, or a method by that of the function which makes it.
 
     What is named so is imported, whatever it is: only a user may do that, never a file.
 
     Args:
-        name: the name of a backend.
+        name: the name of a backend or a method.
 
     Returns:
         True for `package.module:Class`.
@@ -133,11 +132,7 @@ def is_path(name: str) -> bool:
 
 def _find(name: str) -> Any:
     """The class of an installed backend, or the one at `package.module:Class`."""
-    if not is_path(name):
-        return _entries()[name].load()
-    module, _, attribute = name.partition(":")
-    with with_current_folder():
-        return getattr(import_module(module), attribute)
+    return import_named(name) if is_path(name) else _entries()[name].load()
 
 
 def _made(name: str) -> Any:

@@ -37,12 +37,14 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--data-dir", metavar="DIR", help="folder of the data, where SGD's gradients are needed")
     result.add_argument("--backend", metavar="NAME", help="use this backend instead of the one that the run names")
     result.add_argument("--gradients", metavar="NAME", help="as the run names them; only where that is a class's path")
+    result.add_argument("--method", metavar="NAME", help="the run's method again, where it is package.module:make")
     return result
 
 
 def answer(flags: argparse.Namespace) -> str:
     """What the command says when all is well."""
-    changes = {name: getattr(flags, name) for name in ("data_dir", "backend", "gradients") if getattr(flags, name)}
+    named = ("data_dir", "backend", "gradients", "method")
+    changes = {name: getattr(flags, name) for name in named if getattr(flags, name)}
     recorded = RecordedRun(Run(Path(flags.run)), warn=stderr, **changes)
     with enough_memory("the run was repeated", recorded.experiment.needs):
         return _repeated(recorded, flags)

@@ -107,7 +107,7 @@ def make_grid(flags: argparse.Namespace) -> Grid:
     search = values.pop("search", None)
     grid = grids.make(values, flags.search or search)
     if flags.config:
-        grids.refuse_backends(Path(flags.config), grid, train.spoken(flags))
+        grids.refuse_named(Path(flags.config), grid, train.spoken(flags))
     return grid
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import rbd_ref
-from rbd_ref.backend import is_path
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import latest, presets
 from rbd_ref.runs.config import Config
-from rbd_ref.runs.folder import BY_PATH, Run, refuse_paths
+from rbd_ref.runs.folder import Run
 from rbd_ref.runs.memory import enough_memory
+from rbd_ref.runs.paths import flags_of, refuse_paths, trusted
 from rbd_ref.training.beginning import Interrupted
 from rbd_ref.training.command import Command, stop_on_signals
 from rbd_ref.training.communicator import RanksLost, World, collectively
@@ -138,7 +138,7 @@ def resumed_settings(flags: argparse.Namespace, said: Mapping[str, Any]) -> dict
     """Those of the run that is to be continued, with the flags over them; what a flag leaves no use for is left out."""
     flags.out = flags.out or str(latest.newest(spoken(flags)))
     run = Run(Path(flags.out))
-    before = asdict(run.config(**{name: said[name] for name in BY_PATH if name in said}))
+    before = asdict(run.config(**trusted(run.settings(), said)))
     values = configs.overlaid(before, said)
     idle = configs.idle(values)
     return {name: value for name, value in values.items() if name in said or name not in idle}
@@ -199,10 +199,7 @@ def command_to_resume(job: Job, world: World) -> str:
     ranks = world.communicator.size
     folder = Path(job.out).absolute()
     near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    flags = ["--resume", "--out", str(near)]
-    for name in BY_PATH:
-        value = getattr(job.config, name)
-        flags += [f"--{name}", value] if value and is_path(value) else []
+    flags = ["--resume", "--out", str(near), *flags_of(asdict(job.config))]
     return (f"mpirun -n {ranks} " if ranks > 1 else "") + shlex.join(["python", "-m", "rbd_ref.train", *flags])
 
 

@@ -358,6 +358,10 @@ def places(*stretches: tuple[int, tuple[int, int]]) -> Layouts:
 PHASES = places((0, (3, 5)), (4, (3, 1)), (4, (3, 9)), (5, (3, 2)), (90, (3, 7)))  # the second has no steps
 
 
+# Of methods that send at each third and at each second step: counted from 0, wherever they begin.
+RARELY = Layouts(Stretch(0, Layout(3, 5), 3), Stretch(4, Layout(3, 9)), Stretch(6, Layout(3, 4), 2))
+
+
 def of_phases(path: Path, steps: int, layouts: Layouts = PHASES) -> Journal:
     """A journal of some steps, with losses of every size."""
     chance = np.random.default_rng(3)
@@ -366,10 +370,11 @@ def of_phases(path: Path, steps: int, layouts: Layouts = PHASES) -> Journal:
     return Journal(written(path, rows), DIGEST, layouts)
 
 
+@pytest.mark.parametrize("layouts", [PHASES, RARELY])
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 9])
-def test_the_place_of_a_record_is_arithmetic(tmp_path: Path, steps: int) -> None:
+def test_the_place_of_a_record_is_arithmetic(tmp_path: Path, steps: int, layouts: Layouts) -> None:
     """Whatever the layouts of the steps before, and at the very end."""
-    journal = of_phases(tmp_path / "j", steps)
+    journal = of_phases(tmp_path / "j", steps, layouts)
     expected = [journal.first, *(record.next for record in journal.records())]
     assert [journal.place(t) for t in range(steps + 3)] == [*expected, None, None]
     for place in expected:
@@ -385,6 +390,13 @@ def test_losses_are_those_of_the_records(tmp_path: Path, workers: int, steps: in
     expected = [record.loss for record in journal.records()]
     for first in range(steps + 1):
         assert journal.losses(first) == expected[:first]
+
+
+def test_at_some_steps_nothing_is_sent_but_losses(tmp_path: Path) -> None:
+    assert [RARELY.at(t).columns for t in range(11)] == [1, 1, 5, 1, 9, 9, 1, 4, 1, 4, 1]
+    journal = of_phases(tmp_path / "j", 11, RARELY)
+    expected = [record.loss for record in journal.records()]
+    assert [journal.losses(t) for t in range(12)] == [expected[:t] for t in range(12)]
 
 
 def test_losses_are_not_checked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ Tests: tests/test_methods.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -20,6 +20,8 @@ import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.basis import Basis
+
+Shapes = tuple[tuple[int, ...], ...]  # of each tensor, in the order in which they lie in theta
 
 EMPTY = np.empty(0, dtype=F32)
 NONE: Mapping[int, Float32Array] = MappingProxyType({})
@@ -176,6 +178,30 @@ class GradientSum:
         return first, self.gradients[j, first:last]
 
 
+@dataclass(frozen=True, eq=False)
+class DecodedSum:
+    """A pending update of which each payload (a row of `payloads`) holds a part: u_j = decode(payload of worker j)."""
+
+    D: int
+    payloads: Float32Array
+    decode: Callable[[Float32Array], Float32Array]
+
+    @property
+    def terms(self) -> int:
+        """Number of workers."""
+        return len(self.payloads)
+
+    def term(self, j: int) -> Float32Array:
+        """What worker j has sent."""
+        return self.decode(self.payloads[j])
+
+    def part(self, j: int, k: int, n: int) -> tuple[int, Float32Array]:
+        """Part k of n of it."""
+        first = self.D * k // n
+        last = self.D * (k + 1) // n
+        return first, self.term(j)[first:last]
+
+
 class Method(Protocol[S, L]):
     """A method as pure functions over its state S, which every replica holds, and the local state L of each worker."""
 
@@ -185,7 +211,11 @@ class Method(Protocol[S, L]):
 
     @property
     def payload_size(self) -> int:
-        """How many floats a worker sends at each step."""
+        """How many floats a worker sends at each step at which it sends."""
+
+    @property
+    def every(self) -> int:
+        """n, if workers send at steps n - 1, 2 n - 1, ... and at others nothing but their losses; 1: at each step."""
 
     @property
     def replayable(self) -> bool:
@@ -211,6 +241,11 @@ class Method(Protocol[S, L]):
 
     def apply_update(self, state: S, u: Float32Array) -> S:
         """Global: the state after the step, once u is known."""
+
+
+def payload_size_at(method: Method[Any, Any], t: int) -> int:
+    """How many floats a worker sends at step t."""
+    return method.payload_size if (t + 1) % method.every == 0 else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,7 @@ class FixedProjectionDescent:
     """`fpd` in the basis of step 0."""
 
     name: ClassVar[str] = "fpd"
+    every: ClassVar[int] = 1
     replayable: ClassVar[bool] = True
     state_type: ClassVar[type[FixedProjectionState]] = FixedProjectionState
 

@@ -35,6 +35,7 @@ class RandomBasesDescent:
     """`rbd` along the bases of `basis`."""
 
     name = "rbd"
+    every: ClassVar[int] = 1
     replayable: ClassVar[bool] = True
     state_type: ClassVar[type[DescentState]] = DescentState
 

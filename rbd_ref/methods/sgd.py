@@ -28,6 +28,7 @@ class StochasticGradientDescent:
     settings: Settings
 
     name: ClassVar[str] = "sgd"
+    every: ClassVar[int] = 1
     replayable: ClassVar[bool] = False
     state_type: ClassVar[type[DescentState]] = DescentState
 

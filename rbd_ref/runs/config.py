@@ -21,6 +21,7 @@ from typing import Any
 
 from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
+from rbd_ref.backend import is_path
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.rates import SCHEDULES
@@ -98,7 +99,7 @@ class Config:
         hidden=True,
     )
 
-    method: str = option("rbd", "method", f"one of {', '.join(METHODS)}")
+    method: str = option("rbd", "method", f"one of {', '.join(METHODS)}, or package.module:make (docs/methods.md)")
     dims: str | int | None = option(
         None,
         "method",
@@ -240,7 +241,7 @@ class Config:
             workers=self.workers,
             exchange=self.exchange,
             combine=self.combine,
-            transforms=self.transforms or (("normalised",) if method.startswith("nes") else ()),
+            transforms=self.transforms or (("normalised",) if method in FROM_LOSSES else ()),
             optimiser=self.optimiser,
             sigma=self.sigma,
             antithetic=self.antithetic,
@@ -287,8 +288,9 @@ FIELDS = {item.name: item for item in fields(Config)}
 
 
 def default_rate(config: Config, method: str) -> float:
-    """That of the first preset of this network, data set and method, if there is one; feedback takes that of sgd."""
-    if config.feedback and method in PROJECTING:
+    """That of the first preset of this network, data set and method, if there is one; feedback takes that of sgd, and
+    so does a method of a third party."""
+    if is_path(method) or (config.feedback and method in PROJECTING):
         method = "sgd"
     wanted = {"data": config.data, "net": config.net, "method": method.removesuffix("-shared-batch")}
     for preset in presets.PRESETS.values():
@@ -386,7 +388,7 @@ def _checked(config: Config) -> Config:
 
 def _check_switches(config: Config) -> None:
     """Refuse switches that do not ascend, and those that would never come."""
-    epochs = [epoch for epoch, method, _ in config.phases if member("method", method, METHODS)]
+    epochs = [epoch for epoch, _, _ in config.phases]
     if epochs != sorted(set(epochs)):
         raise ValueError(f"switches are at epochs {epochs[1:]}, expected them to ascend: put them in order")
     if config.epochs is not None and epochs[-1] >= config.epochs:
@@ -460,7 +462,8 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
     config = Config(**found)
     if not config.problem:
         member("data", config.data, STANDARDS)
-    member("method", config.method, METHODS)
+    if not is_path(config.method):
+        member("method", config.method, METHODS)
     switches = [parse_switch(config, text) for text in config.switch]
     complete = _checked(
         replace(
@@ -468,13 +471,19 @@ def make(values: Mapping[str, Any], ranks: int = 1) -> Config:
             lr=_or(config.lr, default_rate(config, config.method)),
             epochs=_or(config.epochs, _default_epochs(config)),
             workers=_or(config.workers, ranks),
-            dims=_or(config.dims, None if meaning.idle(FIELDS["dims"], found) else DEFAULT_DIMS),
+            dims=_or(config.dims, None if _no_directions(found) else DEFAULT_DIMS),
             augment=_or(config.augment, meaning.is_augmented(config.data)),
             switch=tuple(f"{epoch}:{method}:{rate!r}" for epoch, method, rate in switches),
         )
     )
     refuse_idle(found, _changed(given, found))
     return complete
+
+
+def _no_directions(found: Mapping[str, Any]) -> bool:
+    """Whether no method is known to ask for a number of directions."""
+    along = set(ALONG_DIRECTIONS) & set(meaning.methods_of(found))
+    return not along or bool(meaning.idle(FIELDS["dims"], found))
 
 
 def _or(value: Any, default: Any) -> Any:
@@ -550,7 +559,7 @@ def plan(config: Config, layers: Layers) -> Plan:
     """The compartments and their numbers of directions, of parameters whose layers have tensors of these sizes."""
     how = config.compartments
     D = integer("D, the number of parameters,", sum(sum(layer) for layer in layers), 1, TWO_32)
-    dims = _dims(min(int(DEFAULT_DIMS), D) if config.dims is None else config.dims)  # None: where they are not used
+    dims = _dims(min(int(DEFAULT_DIMS), D) if config.dims is None else config.dims)  # None: nobody has said
     if how == "whole":
         return compartments.whole(D, *dims.values())
     if how == "layer":

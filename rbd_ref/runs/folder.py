@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
@@ -29,7 +29,6 @@ import numpy as np
 
 from rbd_ref._files import leftovers
 from rbd_ref._types import TWO_64, Float32Array
-from rbd_ref.backend import is_path
 from rbd_ref.methods.base import State
 from rbd_ref.methods.fpd import FixedProjectionState
 from rbd_ref.methods.state import DescentState
@@ -39,6 +38,7 @@ from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError, disk, quoted, reading, refuse_special, write_whole
 from rbd_ref.runs.journal import START, Journal, Place
 from rbd_ref.runs.layouts import CHAIN, Layouts
+from rbd_ref.runs.paths import refuse_paths
 
 STATES: dict[str, type[DescentState] | type[FixedProjectionState]] = {
     "DescentState": DescentState,
@@ -50,7 +50,6 @@ Check = Callable[["Checkpoint"], None]
 
 CHECKPOINT = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.npz")  # what `checkpoint_name` makes
 METRIC_KEYS = ("kind", "step", "seconds")  # of each line of metrics.jsonl
-BY_PATH = ("backend", "gradients")  # settings that may name a class
 RESULT_KEYS = ("step", "sha256", "journal")  # of result.json, as far as they are read again
 
 
@@ -103,6 +102,11 @@ class Run:
         """The configuration that the folder was made with, but for these changes."""
         settings = self.settings()
         refuse_paths(self.folder / "config.toml", settings, changes)
+        if changes.get("method") not in (None, settings.get("method")):
+            raise RunError(
+                f"{self.folder} is a run of method {quoted(settings.get('method'))}, expected the same and not "
+                f"{quoted(changes['method'])}: leave --method out, or repeat the run's own"
+            )
         try:
             configs.make(settings)
         except (ValueError, TypeError) as error:
@@ -129,18 +133,6 @@ class Run:
                 raise RunError(f"{path} has {size} bytes, expected {MOST_TEXT} at most: restore or remove it")
             content = path.read_bytes()
         return _values(content, str(path), needed)
-
-
-def refuse_paths(path: Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse a backend that a file names by the path of a class, unless the user has named one: it is imported."""
-    trusted = [given.get(name) for name in BY_PATH]
-    for name in BY_PATH:
-        value = settings.get(name)
-        if isinstance(value, str) and is_path(value) and name not in given and value not in trusted:
-            raise RunError(
-                f"{path} names the {name} {value!r}, a class that would be imported, expected that from you and no "
-                f"file: if you trust it, repeat it with --{name} {value}, or give another"
-            )
 
 
 def _lack(folder: Path) -> str:
@@ -304,11 +296,12 @@ def shapes(state: State) -> dict[str, tuple[int, ...]]:
 
 
 def _kind(info: dict[str, Any], expected: State | None) -> Any:
-    """The class of the state that the file says to hold."""
-    kind = STATES[info["state"]]
-    if expected is not None and kind is not type(expected):
-        raise ValueError(f"it holds a {kind.__name__}, expected a {type(expected).__name__}")
-    return kind
+    """The class of the state that the file says to hold; that of a third party's method only `expected` knows."""
+    if expected is None:
+        return STATES[info["state"]]
+    if info["state"] != type(expected).__name__:
+        raise ValueError(f"it holds a {info['state']}, expected a {type(expected).__name__}")
+    return type(expected)
 
 
 def _assembled(kind: Any, info: dict[str, Any], arrays: dict[str, Float32Array]) -> Snapshot:

@@ -21,7 +21,8 @@ from urllib.parse import quote
 from rbd_ref.runs import config as configs
 from rbd_ref.runs.config import Config
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.folder import BY_PATH, refuse_paths, write_text
+from rbd_ref.runs.folder import write_text
+from rbd_ref.runs.paths import IMPORTED, refuse_paths
 
 POWER = re.compile(r"2\^([+-]?[0-9]{1,4})")
 WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
@@ -289,21 +290,26 @@ def _rates(search: Any) -> list[float]:
 
 
 def read(path: Path) -> Grid:
-    """The grid in a sweep's folder; a backend that it names by the path of a class has to be given again."""
-    try:
-        values = configs.read_toml(path)
-        search = values.pop("search", None)
-        grid = make(values, search)
-    except (ValueError, TypeError) as error:
-        raise RunError(f"{path} is not as it was written: {error}") from error
-    refuse_backends(path, grid, {})
+    """The grid in a sweep's folder; what it names by its path has to be given again."""
+    grid = _read(path)
+    refuse_named(path, grid, {})
     return grid
 
 
-def refuse_backends(path: Path, grid: Grid, given: Mapping[str, Any]) -> None:
-    """Refuse backends that a file names by the path of a class, but for those that were given beside it."""
-    for name in BY_PATH:
-        for value in grid.axes.get(name, [grid.base.get(name)]):
+def _read(path: Path) -> Grid:
+    """The same, whatever it names."""
+    try:
+        values = configs.read_toml(path)
+        search = values.pop("search", None)
+        return make(values, search)
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{path} is not as it was written: {error}") from error
+
+
+def refuse_named(path: Path, grid: Grid, given: Mapping[str, Any]) -> None:
+    """Refuse backends and methods that a file names by their paths, unless the user has named some."""
+    for name in IMPORTED:
+        for value in grid.axes.get(name, [grid.base.get(name, "")]):
             refuse_paths(path, {name: value}, given)
 
 
@@ -311,7 +317,7 @@ def write(folder: Path, grid: Grid) -> None:
     """Put the grid into its folder, unless another is there that this one does not contain."""
     path = folder / FILE
     if path.exists():
-        before = read(path)
+        before = _read(path)
         if not grid.contains(before):
             raise RunError(
                 f"{folder} holds another sweep, expected the same one or one that this grid contains: choose another "

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rbd_ref.runs.config import FIELDS, Config
 from rbd_ref.runs.files import RunError, quoted
 from rbd_ref.runs.folder import Run
+from rbd_ref.runs.paths import trusted
 
 RUNS = Path("runs")
 SHOWN = 5  # runs that a sentence names
@@ -25,10 +26,11 @@ class Candidate(NamedTuple):
     written: float
 
 
-def _candidate(path: Path) -> Candidate | None:
+def _candidate(path: Path, said: Mapping[str, Any]) -> Candidate | None:
     """The run in a folder, if there is one that this version can read."""
     try:
-        return Candidate(path, Run(path).config(), max(file.stat().st_mtime for file in path.iterdir()))
+        config = Run(path).config(**trusted(Run(path).settings(), said))
+        return Candidate(path, config, max(file.stat().st_mtime for file in path.iterdir()))
     except (RunError, OSError):
         return None
 
@@ -41,7 +43,7 @@ def _agrees(config: Config, said: Mapping[str, Any]) -> bool:
 
 def newest(said: Mapping[str, Any]) -> Path:
     """The newest run with these settings; a sentence where there is none, or there are several kinds."""
-    found = [run for run in map(_candidate, sorted(RUNS.glob("*"))) if run is not None]
+    found = [run for path in sorted(RUNS.glob("*")) if (run := _candidate(path, said)) is not None]
     found.sort(key=lambda run: run.written, reverse=True)
     agreeing = [run for run in found if _agrees(run.config, said)]
     if not agreeing:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 HEAD = struct.Struct("<4sQIII")
 CHAIN = 32  # bytes of a chain value
+LOSS = 1  # columns where nothing else was sent
 
 
 class Layout(NamedTuple):
@@ -40,10 +41,23 @@ class Layout(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The layout of all records from a step on."""
+    """The layout of all records from a step on or, where workers send at each `every`-th step only, of those steps'."""
 
     first: int
     layout: Layout
+    every: int = 1
+
+    def at(self, t: int) -> Layout:
+        """Of the record of step t."""
+        return self.layout if (t + 1) % self.every == 0 else Layout(self.layout.rows, LOSS)
+
+    def counts(self, last: int) -> Iterator[tuple[int, Layout]]:
+        """How many records of one layout follow each other, from the first step up to `last`."""
+        if self.every == 1:
+            yield last - self.first, self.layout
+            return
+        for layout, steps in groupby(range(self.first, last), self.at):
+            yield len(list(steps)), layout
 
 
 class Layouts:
@@ -54,13 +68,13 @@ class Layouts:
 
     def at(self, t: int) -> Layout:
         """Of the record of step t."""
-        return [stretch.layout for stretch in self.stretches if stretch.first <= t][-1]
+        return [stretch for stretch in self.stretches if stretch.first <= t][-1].at(t)
 
     def counts(self, steps: int) -> Iterator[tuple[int, Layout]]:
-        """How many of the first records there are in each stretch."""
+        """How many of the first records follow each other with one layout."""
         bounds = [*(min(stretch.first, steps) for stretch in self.stretches), steps]
         for (first, last), stretch in zip(pairwise(bounds), self.stretches, strict=True):
-            yield last - first, stretch.layout
+            yield from stretch._replace(first=first).counts(last)
 
     def length(self, steps: int) -> int:
         """Bytes of the first records."""

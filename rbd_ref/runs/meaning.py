@@ -1,16 +1,18 @@
 """Which settings have a meaning beside which others, so that none is accepted in silence.
 
 A setting says in its metadata (`methods`, runs/config.py) which methods it is for. What else it needs is said here.
-Help, validation, sweeps and docs/settings.md all go by `needs` and `idle`.
-Tests: tests/test_meaning.py.
+Help, validation, sweeps and docs/settings.md all go by `needs` and `idle`. A method of a third party says by itself
+what it reads, once it is made: `unread`.
+Tests: tests/test_meaning.py, tests/test_peers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import Field
 from typing import Any, NamedTuple
 
+from rbd_ref.backend import is_path
 from rbd_ref.data.augmentation import RECIPES
 
 ALONG_DIRECTIONS = ("rbd", "fpd", "nes", "nes-shared-batch")
@@ -19,6 +21,7 @@ FROM_LOSSES = ("nes", "nes-shared-batch")
 FROM_GRADIENTS = ("sgd", "rbd", "fpd")
 UNRECORDED = ("sgd",)  # what is sent is not journaled: whoever repeats a step computes the gradients again
 PROJECTING = ("rbd",)  # a gradient along new directions; in the fixed ones of fpd a memory would be its momentum
+OF_EACH = ("momentum", "combine")  # read by every method of this package, and by others that say so
 EMBEDDED = "digits"
 
 Values = Mapping[str, Any]
@@ -78,10 +81,22 @@ def needs(item: Field[Any]) -> list[str]:
 def idle(item: Field[Any], values: Values) -> str:
     """What a setting would need to have a meaning beside these values, or nothing where it has one."""
     methods = item.metadata.get("methods")
-    if methods and not set(methods) & set(methods_of(values)):
-        return f"method {_either(methods)} and not {' or '.join(methods_of(values))}"
+    named = methods_of(values)
+    if methods and not set(methods) & set(named) and not any(map(is_path, named)):
+        return f"method {_either(methods)} and not {' or '.join(named)}"
     need = NEEDS.get(item.name)
     return need.words if need and not need.met(values) else ""
+
+
+def unread(item: Field[Any], values: Values, reads: Container[str]) -> bool:
+    """Whether a setting was changed that no method of a run reads, where that of a third party `reads` these.
+
+    What every method reads by `Settings.eta`, rate and schedule, is not asked for; nor is what acts outside of methods.
+    """
+    methods = item.metadata.get("methods", ())
+    if not (methods or item.name in OF_EACH) or values[item.name] == item.default or item.name in reads:
+        return False
+    return not any(name in methods or not methods for name in methods_of(values) if not is_path(name))
 
 
 def _either(names: tuple[str, ...]) -> str:

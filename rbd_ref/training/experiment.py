@@ -17,9 +17,10 @@ from rbd_ref import methods
 from rbd_ref._types import F32
 from rbd_ref.backend import Backend
 from rbd_ref.basis import Basis
-from rbd_ref.methods.base import Method, Replica, State, size_of, sum_rows
-from rbd_ref.methods.phases import Phases
+from rbd_ref.methods.base import Replica, State, size_of, sum_rows
+from rbd_ref.methods.phases import Phase, Phases
 from rbd_ref.methods.rates import RateSchedule
+from rbd_ref.methods.settings import Settings
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import meaning
 from rbd_ref.runs.config import FIELDS, REFERENCE, Config
@@ -27,6 +28,7 @@ from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Record
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
 from rbd_ref.runs.memory import step_needs
+from rbd_ref.training import third_party
 from rbd_ref.training.problem import NetworkProblem, OwnProblem, Problem, TrainingProblem
 from rbd_ref.training.proposals import VECTORS
 
@@ -51,10 +53,18 @@ class Experiment:
         rates = RateSchedule(self.config.schedule, self.config.warmup, self.steps)
         self.phases = Phases(
             tuple(
-                methods.make(name, self.basis, replace(settings, schedule=rates), epoch * self.steps_per_epoch)
+                self._phase(epoch * self.steps_per_epoch, name, replace(settings, schedule=rates))
                 for epoch, name, settings in self.config.phases
             )
         )
+
+    def _phase(self, first: int, name: str, settings: Settings) -> Phase[State]:
+        """One of this package's methods, or that of a third party, from a step on."""
+        if backends.is_path(name):
+            method = third_party.make(name, self.basis, settings, self.problem.shapes)
+            third_party.refuse_unread(method, self.config)
+            return Phase(first, method)
+        return methods.make(name, self.basis, settings, first)
 
     def _whole_run(self) -> int:
         """Steps of an epoch, where the problem does not say: all that there are."""
@@ -121,11 +131,13 @@ class Experiment:
     @property
     def layouts(self) -> Layouts:
         """What the records are like: what each worker sent, where that is kept, and its loss."""
-        return Layouts(*(Stretch(phase.first, self._layout(phase.method)) for phase in self.phases.phases))
+        return Layouts(*map(self._stretch, self.phases.phases))
 
-    def _layout(self, method: Method[State, Any]) -> Layout:
-        """Of the records of a method's steps."""
-        return Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
+    def _stretch(self, phase: Phase[State]) -> Stretch:
+        """The records of a phase."""
+        method = phase.method
+        layout = Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
+        return Stretch(phase.first, layout, method.every)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rbd_ref.runs.files import RunError
 from rbd_ref.runs.folder import Run
 from rbd_ref.runs.lock import FolderLock
 from rbd_ref.runs.memory import enough_memory
+from rbd_ref.runs.paths import trusted
 from rbd_ref.training.beginning import Beginning, Interrupted
 from rbd_ref.training.communicator import Options, World, collectively, find_world
 from rbd_ref.training.experiment import Experiment
@@ -242,8 +243,9 @@ def run_to_resume(out: str) -> Run:
 def _check_resumed(job: Job, config: Config) -> None:
     """Refuse to resume a run of another configuration."""
     run = run_to_resume(job.out)
-    kept = run.settings().get("gradients")  # only compared, so that a class at a path does no harm
-    before = run.config(backend=config.backend, gradients=kept)  # the backend is the caller's own choice
+    settings = run.settings()
+    kept = {"gradients": settings.get("gradients")}  # only compared, so that a class at a path does no harm
+    before = run.config(**(trusted(settings, asdict(config)) | kept))
     if config.digest == before.digest:
         return
     names = config.decisive | before.decisive

@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from rbd_ref.runs.files import RunError, reading
 from rbd_ref.runs.folder import Run, write_text
 from rbd_ref.runs.grid import Grid, Point
 from rbd_ref.runs.lock import FolderLock
+from rbd_ref.runs.paths import paths_in
 from rbd_ref.training.beginning import Interrupted
 from rbd_ref.training.communicator import SingleProcess, World
 from rbd_ref.training.experiment import Experiment
@@ -86,7 +87,7 @@ class GridRun:
     @cached_property
     def run(self) -> RecordedRun:
         """What was written of it: history, weights at any step."""
-        return open_run(self.out, self.problem)
+        return open_run(self.out, self.problem, **paths_in(asdict(self.config)))
 
     @property
     def entry(self) -> Entry:

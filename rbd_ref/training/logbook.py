@@ -77,8 +77,9 @@ def correlation(experiment: Experiment, record: StepRecord, workers: range) -> d
 
 
 def worker_bytes(method: Method[State, Any]) -> int:
-    """What a worker sends at a step of a method, or would send if it were not alone."""
-    return 4 * (method.payload_size + BESIDE)
+    """What a worker sends at a step of a method, or would send if it were not alone; where that is not the same at all
+    steps, the mean."""
+    return round(4 * (method.payload_size / method.every + BESIDE))
 
 
 def phases(experiment: Experiment, t: int) -> list[dict[str, Any]]:
@@ -300,7 +301,7 @@ class Logbook:
             return
         method, steps = record.before.method, self.unwritten
         values: dict[str, Any] = {"method": method.name, "loss": float(np.mean(self.history.losses[-steps:]))}
-        if method.replayable:
+        if method.replayable and record.payloads.size:
             a = record.payloads.astype(np.float64)
             values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
         if self.config.correlation:

@@ -12,6 +12,7 @@ what stands in where it does not:
     loss(theta, step, worker, offspring)         for nes; else the loss of `loss_and_gradient`
     evaluate(theta) -> {name: number}            after each epoch and at the end; else nothing is evaluated
     layers                                       sizes of each layer's tensors, for compartments; else one of D
+    shapes                                       of each tensor, for methods that ask for matrices; else vectors
     steps_per_epoch                              else the whole run is one epoch
 
 Tests: tests/test_fit.py, tests/test_training.py.
@@ -20,6 +21,7 @@ Tests: tests/test_fit.py, tests/test_training.py.
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import cached_property
 from typing import Protocol
 
@@ -35,6 +37,7 @@ from rbd_ref.data.augmentation import network_input
 from rbd_ref.data.batches import BatchAddress
 from rbd_ref.data.datasets import STANDARDS, load
 from rbd_ref.data.formats import CLASSES
+from rbd_ref.methods.base import Shapes
 from rbd_ref.models import networks
 from rbd_ref.runs.config import REFERENCE, Config, Layers
 from rbd_ref.runs.files import RunError
@@ -65,6 +68,10 @@ class TrainingProblem(Problem, Protocol):
     @property
     def layers(self) -> Layers:
         """The sizes of each layer's tensors."""
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shape of each tensor, in the order of theta."""
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -104,6 +111,11 @@ class NetworkProblem:
     def layers(self) -> Layers:
         """The sizes of each layer's tensors."""
         return self.network.sizes
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shape of each tensor."""
+        return self.network.shapes
 
     @cached_property
     def steps_per_epoch(self) -> int:
@@ -254,6 +266,18 @@ class OwnProblem:
         self.steps_per_epoch: int | None = getattr(problem, "steps_per_epoch", None)
         if sum(map(sum, self.layers)) != self.D:
             raise ValueError(f"the layers of the problem have {sum(map(sum, self.layers))} parameters, D is {self.D}")
+        self.shapes = self._shapes()
+
+    def _shapes(self) -> Shapes:
+        """The problem's own, which have to be of its tensors; else each tensor is a vector."""
+        sizes = [size for layer in self.layers for size in layer]
+        shapes: Shapes = tuple(map(tuple, getattr(self.problem, "shapes", ((size,) for size in sizes))))
+        if [math.prod(shape) for shape in shapes] != sizes:
+            raise ValueError(
+                f"the problem has tensors of shapes {shapes}, expected one for each of the sizes {sizes} in `layers`: "
+                "correct shapes or layers"
+            )
+        return shapes
 
     def describe(self, seed: int) -> str:
         """What tells this problem from another: its name, D, and the sha256 of theta0."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from rbd_ref._check import NotFiniteError
 from rbd_ref._types import F32, Float32Array
-from rbd_ref.methods.base import EMPTY, Local, Proposal, Replica, State
+from rbd_ref.methods.base import EMPTY, Local, Proposal, Replica, State, payload_size_at
 from rbd_ref.runs.files import SharedError
 from rbd_ref.runs.journal import Record
 from rbd_ref.training.beginning import Beginning, Interrupted
@@ -298,7 +298,8 @@ class Trainer:
 
     def propose_all(self, replica: Replica[State]) -> Proposals:
         """What the workers of this rank find, one after the other."""
-        proposals = Proposals(len(self.workers), replica.method.payload_size, self.to_keep(replica.t))
+        size = payload_size_at(replica.method, replica.t)
+        proposals = Proposals(len(self.workers), size, self.to_keep(replica.t))
         for worker in self.workers:
             proposals.add(worker, self.propose(replica, worker))
         return proposals
@@ -316,7 +317,7 @@ class Trainer:
             proposal, self.local.states[worker] = replica.propose(self.experiment.problem, worker, kept)
             return proposal
         except NotFiniteError:
-            return Proposal(math.nan, np.full(replica.method.payload_size, np.nan, dtype=F32))
+            return Proposal(math.nan, np.full(payload_size_at(replica.method, replica.t), np.nan, dtype=F32))
 
     def allgather(self, replica: Replica[State], proposals: Proposals) -> tuple[Float32Array, int]:
         """The rows of all workers, their losses last, and the greatest request to stop."""
