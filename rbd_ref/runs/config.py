@@ -278,8 +278,9 @@ class Config:
         Ranks may compute their workers' gradients by unlike means, unless one rank has to repeat those of all."""
         known = (item for item in fields(self) if item.metadata["bits"] or item.metadata.get("paces"))
         values = {item.name: getattr(self, item.name) for item in known}
-        repeated = set(UNRECORDED) & set(meaning.methods_of(values)) or self.memory or self.feedback
-        if not repeated:
+        methods = meaning.methods_of(values)
+        keeps = self.memory or self.feedback or any(map(is_path, methods))
+        if not keeps and not set(UNRECORDED) & set(methods):
             del values["gradients"]
         return values
 

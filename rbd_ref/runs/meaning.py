@@ -22,6 +22,7 @@ FROM_GRADIENTS = ("sgd", "rbd", "fpd")
 UNRECORDED = ("sgd",)  # what is sent is not journaled: whoever repeats a step computes the gradients again
 PROJECTING = ("rbd",)  # a gradient along new directions; in the fixed ones of fpd a memory would be its momentum
 OF_EACH = ("momentum", "combine")  # read by every method of this package, and by others that say so
+OF_NONE = ("gradients",)  # acts on the gradient before any method has it
 EMBEDDED = "digits"
 
 Values = Mapping[str, Any]
@@ -94,7 +95,8 @@ def unread(item: Field[Any], values: Values, reads: Container[str]) -> bool:
     What every method reads by `Settings.eta`, rate and schedule, is not asked for; nor is what acts outside of methods.
     """
     methods = item.metadata.get("methods", ())
-    if not (methods or item.name in OF_EACH) or values[item.name] == item.default or item.name in reads:
+    asked = (methods or item.name in OF_EACH) and item.name not in OF_NONE
+    if not asked or values[item.name] == item.default or item.name in reads:
         return False
     return not any(name in methods or not methods for name in methods_of(values) if not is_path(name))
 
