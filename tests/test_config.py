@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models import networks
@@ -164,8 +165,9 @@ SWITCH = st.lists(st.integers(1, 39), unique=True, max_size=3).flatmap(
 
 
 def compatible(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is refused beside feedback."""
+    """Without what is refused beside feedback, or beside coefficients in fewer bits."""
     away = ("memory", "momentum") if values.get("feedback") else ()
+    away += ("transforms",) if values.get("coefficients", "float32") != "float32" else ()
     return {name: value for name, value in values.items() if name not in away}
 
 
@@ -188,6 +190,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "warmup": st.just(0) | small,
     "memory": st.floats(0, 0.999),
     "feedback": st.booleans(),
+    "coefficients": st.sampled_from(COEFFICIENTS),
     "optimiser": st.sampled_from(OPTIMISERS),
     "transforms": st.lists(st.sampled_from(["raw", "ranks", "normalised", "top:3"]), max_size=3),
     "sigma": rate,
@@ -316,7 +319,7 @@ def test_the_digest_is_of_what_the_bits_depend_on(name: str) -> None:
 
 def test_what_the_bits_depend_on() -> None:
     known = "data net augment method dims compartments family normalize redraw lr momentum optimiser transforms sigma "
-    known += "antithetic switch batch_size seed workers exchange combine"
+    known += "coefficients antithetic switch batch_size seed workers exchange combine"
     assert {name for name, item in FIELDS.items() if item.metadata["bits"]} >= set(known.split())
     places = "data_dir mirror epochs steps eval_every log_every checkpoint_every keep correlation preset"
     assert not any(FIELDS[name].metadata["bits"] for name in places.split())

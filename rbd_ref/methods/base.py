@@ -185,7 +185,7 @@ class Method(Protocol[S, L]):
 
     @property
     def payload_size(self) -> int:
-        """How many floats a worker sends at each step."""
+        """How many floats a worker sends at each step: 32 bits each, of which `decode` makes the numbers."""
 
     @property
     def replayable(self) -> bool:
@@ -203,6 +203,9 @@ class Method(Protocol[S, L]):
 
     def propose(self, objective: Objective, state: S, worker: int, local: L) -> tuple[Proposal, L]:
         """Local: what one worker finds at the state, and what it keeps from then on."""
+
+    def decode(self, payloads: Float32Array) -> Float32Array:
+        """The numbers in payloads (workers, payload_size), a row each: if one is not finite, the step has failed."""
 
     def collect(
         self, state: S, payloads: Float32Array, local_updates: Mapping[int, Float32Array]

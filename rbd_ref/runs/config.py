@@ -23,12 +23,13 @@ from rbd_ref._check import integer, member
 from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
-from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_LOSSES, PROJECTING, REDRAWING
+from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_GRADIENTS, FROM_LOSSES, PROJECTING, REDRAWING
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
@@ -142,6 +143,12 @@ class Config:
         "error feedback: each worker keeps what of its gradients was not sent yet; takes SGD's learning rate",
         methods=PROJECTING,
     )
+    coefficients: str = option(
+        "float32",
+        "method",
+        f"how they are sent: {', '.join(COEFFICIENTS)}; in 8 bits or 1 each, with a scale for each compartment",
+        methods=FROM_GRADIENTS,
+    )
     optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}", methods=("fpd",))
     transforms: tuple[str, ...] = option(
         (),
@@ -237,6 +244,7 @@ class Config:
             antithetic=self.antithetic,
             memory=self.memory,
             feedback=self.feedback,
+            coefficients=self.coefficients if method in FROM_GRADIENTS else "float32",
         )
 
     @property

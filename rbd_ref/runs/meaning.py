@@ -16,6 +16,7 @@ from rbd_ref.data.augmentation import RECIPES
 ALONG_DIRECTIONS = ("rbd", "fpd", "nes", "nes-shared-batch")
 REDRAWING = ("rbd", "nes", "nes-shared-batch")
 FROM_LOSSES = ("nes", "nes-shared-batch")
+FROM_GRADIENTS = ("rbd", "fpd")
 PROJECTING = ("rbd",)  # a gradient along new directions; in the fixed ones of fpd a memory would be its momentum
 EMBEDDED = "digits"
 

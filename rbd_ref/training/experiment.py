@@ -121,7 +121,9 @@ class Experiment:
 
     def _layout(self, method: Method[State, Any]) -> Layout:
         """Of the records of a method's steps."""
-        return Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
+        if not method.replayable:
+            return Layout(self.config.workers, 1)
+        return Layout(self.config.workers, method.payload_size + 1, method.decode)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:
         """A step from what was sent; from the data, if what was sent was too much to be kept."""
