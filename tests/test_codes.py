@@ -354,7 +354,8 @@ SMALL = (*TINY, "--dims", 60, "--compartments", "layer", "--net", "mlp:64-8-10",
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 def test_a_run_repeats_and_counts_its_bytes(name: str, exchange: str, tmp_path: Path) -> None:
     """The journal holds what was sent, in as few bytes; a run cut anywhere goes on to the same weights."""
-    flags = ("--workers", 3, "--exchange", exchange, "--coefficients", name, "--family", "srht")
+    flags = ["--workers", 3, "--exchange", exchange, "--coefficients", name, "--family", "srht"]
+    flags += ["--memory", 0.9] if name == "sign" else ["--feedback"]
     run = trained(tmp_path / "run", *SMALL, *flags)
     assert status([run.folder, "--verify"], replay.main) == 0
     n, scales = (20, 2) if exchange == "split" else (60, 2)
@@ -374,7 +375,7 @@ def test_a_run_repeats_and_counts_its_bytes(name: str, exchange: str, tmp_path: 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """A real process and kill -9."""
-    flags = (*SMALL, "--coefficients", "sign", "--workers", 2, "--steps", 150)
+    flags = (*SMALL, "--coefficients", "sign", "--feedback", "--workers", 2, "--steps", 150)
     whole, run = trained(tmp_path / "whole", *flags), Folder(tmp_path / "run")
     with started(*flags, "--quiet", "--out", run.folder) as process:
         assert wait_until(journal_reaches(run, whole.journal.stat().st_size / 2), process)

@@ -325,6 +325,13 @@ def test_what_the_bits_depend_on() -> None:
     assert not any(FIELDS[name].metadata["bits"] for name in places.split())
 
 
+def test_settings_that_came_later_leave_the_digests_of_earlier_runs() -> None:
+    """As they were before there was a schedule, a memory or a code, so that such runs can be resumed and verified."""
+    before = {"data": "mnist", "dims": 100, "family": "srht", "workers": 3, "switch": ["5:sgd"], "momentum": 0.5}
+    assert make({}).digest == "a3aeb852ae709877280e07defba32533f960e22e257fe2af6d15fff1da2acbfa"
+    assert make(before).digest == "5f4904a23cf3e9a7a6ed4a58f07370b398779081a3eadd22403343e4d376f0e1"
+
+
 def test_the_least_change_of_a_rate_is_another_digest() -> None:
     assert make({"lr": 0.1}).digest != make({"lr": 0.1 + 2**-56}).digest
     assert make({"lr": 0.1}).digest == make({"lr": 0.1}).digest
