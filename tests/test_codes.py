@@ -167,26 +167,31 @@ def test_nothing_but_zeros(name: str) -> None:
 
 
 def test_sums_are_taken_in_order() -> None:
-    """In binary64: the last 1 is lost in any other order of these."""
-    a = np.array([1, 2.0**60, 1, 1, 1, 1, 1, 1, 1] * 40, dtype=F32)
-    _, scales = codes.encode(CODES["sign"], a, np.array([a.size]))
-    total = 0.0
-    for x in a.tolist():
-        total += x
-    assert scales[0] == F32(total / a.size)
+    """The first two add up to 256 halfway between two floats; the others, each lost in turn, would tip it together."""
+    a = np.array([256, 2.0**-16] + [2.0**-46] * 254, dtype=F32)
+    _, scales = codes.encode(CODES["sign"], a, np.array([256]))
+    assert scales.tolist() == [1]
+    _, scales = codes.encode(CODES["sign"], a[::-1].copy(), np.array([256]))
+    assert scales.tolist() == [1 + 2.0**-23]
+
+
+def test_a_scale_that_is_rounded_down_among_the_least_floats() -> None:
+    """190 / 127 of the least float is the least float: 190 of them would not fit into a byte."""
+    words, scales = codes.encode(CODES["int8"], np.array([-190 * 2.0**-149], dtype=F32), np.array([1]))
+    assert (words.tolist(), scales.tolist()) == ([256 - 127], [2.0**-149])
 
 
 # Payloads.
 
 
 @pytest.mark.parametrize(
-    ("workers", "exchange"), [(1, "independent"), (3, "shared"), *((w, "split") for w in (2, 4, 45))]
+    ("workers", "exchange"), [(1, "independent"), (3, "shared"), *((w, "split") for w in (2, 4, 10, 45))]
 )
 @pytest.mark.parametrize("name", CODES)
 def test_payloads(name: str, exchange: str, workers: int) -> None:
     """Codes of all coefficients first, then a scale for each compartment that the worker has directions of."""
     sharing = BasisSharing(basis_of(), Settings(1.0, workers=workers, exchange=exchange, coefficients=name))
-    payloads, whole = [], vector(3, PLAN.d)
+    payloads, whole, most = [], vector(3, PLAN.d), 0
     for worker in range(workers):
         here = sharing.directions_of(worker)
         lengths = [len({*range(PLAN.d)[here]} & {*range(PLAN.d)[PLAN.directions(k)]}) for k in range(PLAN.K)]
@@ -200,10 +205,11 @@ def test_payloads(name: str, exchange: str, workers: int) -> None:
         assert not bits(payload)[[*range(len(words), places[0]), *range(places[1], payload.size)]].any()
         assert same(sharing.decode(payload, worker), np.array(decoded))
         payloads.append(payload)
+        most = max(most, len(scales))
     rows = sharing.decode_all(np.stack(payloads))
     assert rows.shape == (workers, sharing.part_size)
     assert sharing.code_words == -(-sharing.part_size * CODES[name].bits // 32)
-    assert sharing.payload_size - sharing.code_words <= PLAN.K
+    assert sharing.payload_size - sharing.code_words == most
 
 
 def test_a_thousand_bytes_have_7968_signs() -> None:
@@ -446,6 +452,11 @@ def test_what_is_refused(
 ) -> None:
     refused(capsys, [*flags, "--out", tmp_path / "run"], *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_nes_sends_floats() -> None:
+    settings = Settings(1.0, coefficients="sign")
+    assert [methods.make(name, basis_of(), settings).method.payload_size for name in ("nes", "rbd")] == [45, 2 + PLAN.K]
 
 
 def test_a_run_that_goes_on_with_nes_sends_floats_there(tmp_path: Path) -> None:
