@@ -1,14 +1,18 @@
-"""What tests/test_mpi.py has mpiexec start to train from Python: `mpi_fit.py WHAT`, in the current folder."""
+"""What tests have mpiexec start to train from Python: `mpi_fit.py WHAT`, in the current folder."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import rbd_ref
+from rbd_mpi.communicator import MpiCommunicator
 from rbd_ref.training.trainer import StepRecord
 
 RANK = int(os.environ.get("PMI_RANK", 0))
@@ -78,5 +82,46 @@ def failing() -> None:
     rbd_ref.fit(CONFIG, Failing(), out="run")
 
 
+class Counting:
+    """A communicator of MPI's that counts the bytes of the floats it is handed."""
+
+    def __init__(self, comm: Any, handed: list[int]) -> None:
+        self.comm = comm
+        self.handed = handed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+    def Iallgatherv(self, sent: np.ndarray, received: Any) -> Any:
+        if sent.dtype == np.float32:
+            self.handed.append(sent.nbytes)
+        return self.comm.Iallgatherv(sent, received)
+
+
+class Wide(Bowl):
+    """As many elements as a thousand bytes have signs, and some more."""
+
+    D = 8000
+
+
+def counted() -> None:
+    """The bytes that this rank hands to MPI at each step, for each way to send coefficients."""
+    handed: list[int] = []
+    true = MpiCommunicator.__init__
+
+    def init(self: MpiCommunicator, *arguments: Any) -> None:
+        true(self, *arguments)
+        self.comm = Counting(self.comm, handed)
+
+    MpiCommunicator.__init__ = init  # type: ignore[method-assign]
+    found = {}
+    for name in ("float32", "int8", "sign"):
+        handed.clear()
+        rbd_ref.fit(replace(CONFIG, dims=7968, family="srht", steps=3, coefficients=name), Wide())
+        found[name] = list(handed)
+    say(json.dumps(found))
+
+
 if __name__ == "__main__":
-    {"twice": twice, "stopped": stopped, "mistaken": mistaken, "failing": failing}[sys.argv[1]]()
+    bodies = (twice, stopped, mistaken, failing, counted)
+    {body.__name__: body for body in bodies}[sys.argv[1]]()

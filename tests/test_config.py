@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models import networks
@@ -164,8 +165,9 @@ SWITCH = st.lists(st.integers(1, 39), unique=True, max_size=3).flatmap(
 
 
 def compatible(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is refused beside feedback."""
+    """Without what is refused beside feedback, or beside coefficients in fewer bits."""
     away = ("memory", "momentum") if values.get("feedback") else ()
+    away += ("transforms",) if values.get("coefficients", "float32") != "float32" else ()
     return {name: value for name, value in values.items() if name not in away}
 
 
@@ -188,6 +190,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "warmup": st.just(0) | small,
     "memory": st.floats(0, 0.999),
     "feedback": st.booleans(),
+    "coefficients": st.sampled_from(COEFFICIENTS),
     "optimiser": st.sampled_from(OPTIMISERS),
     "transforms": st.lists(st.sampled_from(["raw", "ranks", "normalised", "top:3"]), max_size=3),
     "sigma": rate,
@@ -318,10 +321,17 @@ def test_the_digest_is_of_what_the_bits_depend_on(name: str) -> None:
 
 def test_what_the_bits_depend_on() -> None:
     known = "data net augment method dims compartments family normalize redraw lr momentum optimiser transforms sigma "
-    known += "antithetic switch batch_size seed workers exchange combine"
+    known += "coefficients antithetic switch batch_size seed workers exchange combine"
     assert {name for name, item in FIELDS.items() if item.metadata["bits"]} >= set(known.split())
     places = "data_dir mirror epochs steps eval_every log_every checkpoint_every keep correlation preset"
     assert not any(FIELDS[name].metadata["bits"] for name in places.split())
+
+
+def test_settings_that_came_later_leave_the_digests_of_earlier_runs() -> None:
+    """As they were before there was a schedule, a memory or a code, so that such runs can be resumed and verified."""
+    before = {"data": "mnist", "dims": 100, "family": "srht", "workers": 3, "switch": ["5:sgd"], "momentum": 0.5}
+    assert make({}).digest == "a3aeb852ae709877280e07defba32533f960e22e257fe2af6d15fff1da2acbfa"
+    assert make(before).digest == "5f4904a23cf3e9a7a6ed4a58f07370b398779081a3eadd22403343e4d376f0e1"
 
 
 def test_the_least_change_of_a_rate_is_another_digest() -> None:

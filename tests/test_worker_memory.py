@@ -41,9 +41,11 @@ def same(x: np.ndarray, y: np.ndarray) -> bool:
 class Run:
     """A run by hand: states, what was sent, and what each worker keeps after each step."""
 
-    def __init__(self, settings: Settings, basis: rbd.Basis, oracle: Any, steps: int = STEPS) -> None:
+    def __init__(
+        self, settings: Settings, basis: rbd.Basis, oracle: Any, steps: int = STEPS, theta: np.ndarray = THETA
+    ) -> None:
         self.method: Method[Any, Any] = methods.make("rbd", basis, settings).method
-        self.replicas = [Replica(self.method, self.method.init_state(THETA[: basis.plan.D], 0))]
+        self.replicas = [Replica(self.method, self.method.init_state(theta[: basis.plan.D], 0))]
         self.kept: list[list[Memory]] = [[self.method.init_local()] * settings.workers]
         self.sent: list[np.ndarray] = []
         for _ in range(steps):

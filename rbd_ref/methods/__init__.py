@@ -11,6 +11,7 @@ Read rbd.py first: it is the paper's Algorithm 1. Around it:
     settings      what a method can be told beside the basis
     sharing       how the workers' bases relate: independent, shared or split
     state         weights and velocity, and how an update moves them
+    codes         coefficients in fewer bits
     transforms    small functions of coordinates
     memory        what a worker of rbd keeps of its gradients and projects in their place: beyond the paper
     rates         the learning rate as a function of the step

@@ -211,7 +211,7 @@ class Method(Protocol[S, L]):
 
     @property
     def payload_size(self) -> int:
-        """How many floats a worker sends at each step at which it sends."""
+        """How many floats a worker sends at each step at which it sends: 32 bits each, see `decode`."""
 
     @property
     def every(self) -> int:
@@ -233,6 +233,9 @@ class Method(Protocol[S, L]):
 
     def propose(self, objective: Objective, state: S, worker: int, local: L) -> tuple[Proposal, L]:
         """Local: what one worker finds at the state, and what it keeps from then on."""
+
+    def decode(self, payloads: Float32Array) -> Float32Array:
+        """The numbers in payloads (workers, payload_size), a row each: if one is not finite, the step has failed."""
 
     def collect(
         self, state: S, payloads: Float32Array, local_updates: Mapping[int, Float32Array]

@@ -69,7 +69,7 @@ class FixedProjectionDescent:
 
     @property
     def payload_size(self) -> int:
-        """d coefficients, or the worker's part of them."""
+        """d coefficients, or the worker's part of them, as floats or in fewer bits."""
         return self.sharing.payload_size
 
     def init_state(self, theta: Float32Array, t: int) -> FixedProjectionState:
@@ -89,6 +89,10 @@ class FixedProjectionDescent:
         loss, g = objective.loss_and_gradient(state.theta, state.t, worker)
         payload, _ = self.sharing.project(g, 0, worker)  # its update is one of a, and wanted is that of c
         return Proposal(loss, payload, g), local
+
+    def decode(self, payloads: Float32Array) -> Float32Array:
+        """The coefficients as they were sent."""
+        return self.sharing.decode_all(payloads)
 
     def collect(
         self, state: FixedProjectionState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]

@@ -40,7 +40,8 @@ class EvolutionStrategies(RandomBasesDescent):
     """`nes`, or with one batch for all offspring `nes-shared-batch`: random bases descent but for its proposals."""
 
     def __init__(self, basis: Basis, settings: Settings, shared_batch: bool = False) -> None:
-        super().__init__(basis, replace(settings, memory=0.0, feedback=False))  # there is no gradient to remember
+        # There is no gradient to remember; and where a direction costs a loss, fewer bits buy no more of them.
+        super().__init__(basis, replace(settings, memory=0.0, feedback=False, coefficients="float32"))
         self.name = "nes-shared-batch" if shared_batch else "nes"
         self.shared_batch = shared_batch
 
@@ -56,7 +57,7 @@ class EvolutionStrategies(RandomBasesDescent):
             f[place] = self._fitness(objective, state, worker, i, shift)
         c = compose(self.settings.transforms)(f) / F32(self.settings.sigma * self.sharing.basis.plan.d)
         a: Float32Array = (c / lengths).astype(F32)
-        return Proposal(objective.loss(state.theta, state.t, worker, None), self.sharing.pad(a)), local
+        return Proposal(objective.loss(state.theta, state.t, worker, None), self.sharing.encode(a, worker)), local
 
     def _fitness(self, objective: Objective, state: DescentState, worker: int, i: int, shift: Float32Array) -> float:
         """f of offspring i, whose weights are theta + shift."""

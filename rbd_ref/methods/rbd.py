@@ -2,7 +2,7 @@
 
     each worker w:  g_w   = gradient of its batch at theta
                     a_wi  = <phi_wi, g_w> / |phi_wi|^2             i < d, along its basis of this step
-    sent:           a_w                                            d floats a worker
+    sent:           a_w                                            d floats a worker, or in fewer bits (codes.py)
     everyone:       u     = sum_w sum_i a_wi phi_wi                every basis regenerated from its seed
                     theta <- theta - eta_t u
 
@@ -48,7 +48,7 @@ class RandomBasesDescent:
 
     @property
     def payload_size(self) -> int:
-        """d coefficients, or the worker's part of them."""
+        """d coefficients, or the worker's part of them, as floats or in fewer bits."""
         return self.sharing.payload_size
 
     def init_state(self, theta: Float32Array, t: int) -> DescentState:
@@ -68,6 +68,7 @@ class RandomBasesDescent:
         if self.settings.feedback:
             sent = update if update.size else self.sharing.update_of(payload, self._draw(state), worker)
             add_scaled(kept, -self.contraction, sent)
+            update = sent if self.sharing.bases == self.settings.workers else update  # else it is a part of one
         return Proposal(loss, payload, g, update), Memory(kept)
 
     def _remember(self, kept: Float32Array, g: Float32Array, t: int) -> Float32Array:
@@ -75,6 +76,10 @@ class RandomBasesDescent:
         if self.settings.memory:
             return averaged(kept, g, self.settings.memory)
         return increased(kept, g, self.settings.eta(t)) if self.settings.feedback else EMPTY
+
+    def decode(self, payloads: Float32Array) -> Float32Array:
+        """The coefficients as they were sent."""
+        return self.sharing.decode_all(payloads)
 
     def collect(
         self, state: DescentState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]

@@ -11,6 +11,7 @@ import numpy as np
 
 from rbd_ref._check import integer, member, number
 from rbd_ref._types import F32, TWO_32
+from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.rates import CONSTANT, RateSchedule
 from rbd_ref.methods.transforms import compose
 
@@ -35,6 +36,7 @@ class Settings:
     antithetic: bool = False
     memory: float = 0.0
     feedback: bool = False
+    coefficients: str = "float32"
     schedule: RateSchedule = CONSTANT
 
     def __post_init__(self) -> None:
@@ -43,9 +45,11 @@ class Settings:
         member("exchange", self.exchange, EXCHANGES)
         member("combine", self.combine, COMBINES)
         member("optimiser", self.optimiser, OPTIMISERS)
+        member("coefficients", self.coefficients, COEFFICIENTS)
         compose(self.transforms)
         self._check_numbers()
         self._check_feedback()
+        self._check_coefficients()
 
     def _check_numbers(self) -> None:
         """Refuse what is no rate, no length or no momentum once it is a float32."""
@@ -73,6 +77,14 @@ class Settings:
                     f"{name} is {getattr(self, name)} beside feedback, expected one of the two, as feedback keeps "
                     f"whole gradients until they are sent: leave {name} or feedback out"
                 )
+
+    def _check_coefficients(self) -> None:
+        """Refuse two ways to change what is sent: the zeros of `top:K` have no sign, and a scale undoes others."""
+        if self.coefficients != "float32" and self.transforms:
+            raise ValueError(
+                f"transforms are {', '.join(self.transforms)} beside coefficients {self.coefficients}, expected one of "
+                "the two, as both change what is sent: leave transforms or coefficients out"
+            )
 
     @property
     def combined_rate(self) -> float:

@@ -52,6 +52,10 @@ class StochasticGradientDescent:
         loss, g = objective.loss_and_gradient(state.theta, state.t, worker)
         return Proposal(loss, g, g), local
 
+    def decode(self, payloads: Float32Array) -> Float32Array:
+        """Gradients as they are."""
+        return payloads
+
     def collect(
         self, state: DescentState, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
     ) -> tuple[DescentState, PendingUpdate]:

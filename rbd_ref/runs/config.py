@@ -24,12 +24,21 @@ from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.backend import is_path
 from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.methods import METHODS
+from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.rates import SCHEDULES
 from rbd_ref.methods.settings import COMBINES, EXCHANGES, OPTIMISERS, Settings
 from rbd_ref.models.names import FORMS
 from rbd_ref.models.networks import NAMES
 from rbd_ref.runs import meaning, presets
-from rbd_ref.runs.meaning import ALONG_DIRECTIONS, FROM_GRADIENTS, FROM_LOSSES, PROJECTING, REDRAWING, UNRECORDED
+from rbd_ref.runs.meaning import (
+    ALONG_DIRECTIONS,
+    ENCODING,
+    FROM_GRADIENTS,
+    FROM_LOSSES,
+    PROJECTING,
+    REDRAWING,
+    UNRECORDED,
+)
 from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
@@ -49,7 +58,8 @@ def option(default: Any, group: str, text: str, bits: bool = True, **more: Any) 
     """A setting: its default, the group it is shown in, its help, and whether the weights' bits depend on it.
 
     `more` may hold `kind` (its type, where the default is None), `methods` (those it is for, if not all), `paces`
-    (whether it decides when and how often ranks exchange anything), `metavar` and `hidden`."""
+    (whether it decides when and how often ranks exchange anything), `later` (whether it came after runs had been
+    written: its default is left out of the digest, so that theirs stays), `metavar` and `hidden`."""
     return field(default=default, metadata={"group": group, "help": text, "bits": bits, **more})
 
 
@@ -128,21 +138,35 @@ class Config:
     )
     momentum: float = option(0.0, "method", "momentum from 0 up to below 1; of coordinates in fpd", metavar="MU")
     schedule: str = option(
-        "constant", "method", f"of the learning rate over the run: {', '.join(SCHEDULES)} (the last two end with 0)"
+        "constant",
+        "method",
+        f"of the learning rate over the run: {', '.join(SCHEDULES)} (the last two end with 0)",
+        later=True,
     )
-    warmup: int = option(0, "method", "steps in which the learning rate rises to its value", metavar="STEPS")
+    warmup: int = option(
+        0, "method", "steps in which the learning rate rises to its value", metavar="STEPS", later=True
+    )
     memory: float = option(
         0.0,
         "method",
         "each worker projects a running average of its gradients in which the past counts BETA, from 0 up to below 1",
         metavar="BETA",
         methods=PROJECTING,
+        later=True,
     )
     feedback: bool = option(
         False,
         "method",
         "error feedback: each worker keeps what of its gradients was not sent yet; takes SGD's learning rate",
         methods=PROJECTING,
+        later=True,
+    )
+    coefficients: str = option(
+        "float32",
+        "method",
+        f"how they are sent: {', '.join(COEFFICIENTS)}; in 8 bits or 1 each, with a scale for each compartment",
+        methods=ENCODING,
+        later=True,
     )
     optimiser: str = option("plain", "method", f"of fpd's coordinates: {', '.join(OPTIMISERS)}", methods=("fpd",))
     transforms: tuple[str, ...] = option(
@@ -247,6 +271,7 @@ class Config:
             antithetic=self.antithetic,
             memory=self.memory,
             feedback=self.feedback,
+            coefficients=self.coefficients if method in ENCODING else "float32",
         )
 
     @property
@@ -269,7 +294,9 @@ class Config:
     @property
     def digest(self) -> str:
         """sha256 of all settings that the weights' bits depend on."""
-        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()
+        absent = {name for name, item in FIELDS.items() if item.metadata.get("later")}
+        known = {name: x for name, x in self.decisive.items() if name not in absent or x != FIELDS[name].default}
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
     def shared(self) -> dict[str, Any]:

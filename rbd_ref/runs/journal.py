@@ -6,7 +6,8 @@ theta at any step is theta0, or a checkpoint, and the records after it. Integers
     record  "STEP", step (u64), rows (u32), columns (u32), crc32 of these 20 bytes (u32),
             rows x columns floats, chain value (32 bytes)
 
-`digest` is that of the configuration; record t = 0, 1, ... holds step t, a row for each worker, its loss last.
+`digest` is that of the configuration; record t = 0, 1, ... holds step t, a row for each worker, its loss last. What a
+worker sent in fewer bits (methods/codes.py) is in the same words here: floats in name, of which every bit is kept.
 The chain value before the first record is the sha256 of the file's first 40 bytes, and that of a record
 
     sha256(chain value before, head, floats)
@@ -191,10 +192,10 @@ class Journal:
             if end == self.size or self._only_zeros(end):
                 return None
             raise _damaged(self.path, at, "it has another checksum, or does not follow the record before it")
-        numbers = np.frombuffer(body, dtype="<f4").reshape(shape)
-        if self.layouts is not None and not np.isfinite(numbers).all():
+        rows = np.frombuffer(body, dtype="<f4").reshape(shape).astype(np.float32, copy=False)
+        if self.layouts is not None and not self.layouts.at(at.t).finite(rows):
             raise _damaged(self.path, at, "some of its numbers are not finite")
-        return Record(at.t, numbers.astype(np.float32, copy=False), end, chain)
+        return Record(at.t, rows, end, chain)
 
     def _shape(self, head: bytes, at: Place) -> tuple[int, int] | None:
         """Rows and columns of the record with this head, or None where the head is torn."""

@@ -8,22 +8,36 @@ Tests: tests/test_journal.py.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
+
+from rbd_ref._types import Float32Array
 
 HEAD = struct.Struct("<4sQIII")
 CHAIN = 32  # bytes of a chain value
 LOSS = 1  # columns where nothing else was sent
 
 
+def unknown(payloads: Float32Array) -> Float32Array:
+    """No numbers are known to be in what was sent."""
+    return payloads[:, :0]
+
+
 class Layout(NamedTuple):
-    """What a record has to be like: a row for each worker, and columns; None where there is one at least, the loss."""
+    """What a record has to be like: a row for each worker, and columns; None where there is one at least, the loss.
+
+    `decode` has the numbers in what the workers sent, which need not be floats (methods/base.py)."""
 
     rows: int
     columns: int | None = None
+    decode: Callable[[Float32Array], Float32Array] = unknown
+
+    def finite(self, rows: Float32Array) -> bool:
+        """Whether all numbers of a record that fits are finite: losses, and those in what was sent."""
+        return bool(np.isfinite(rows[:, -1]).all() and np.isfinite(self.decode(rows[:, :-1])).all())
 
     def misfit(self, rows: int, columns: int) -> str:
         """What is wrong with a record of this size, if anything."""

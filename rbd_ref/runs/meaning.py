@@ -20,6 +20,7 @@ REDRAWING = ("rbd", "nes", "nes-shared-batch")
 FROM_LOSSES = ("nes", "nes-shared-batch")
 FROM_GRADIENTS = ("sgd", "rbd", "fpd")
 UNRECORDED = ("sgd",)  # what is sent is not journaled: whoever repeats a step computes the gradients again
+ENCODING = ("rbd", "fpd")  # what is sent is coefficients of a gradient
 PROJECTING = ("rbd",)  # a gradient along new directions; in the fixed ones of fpd a memory would be its momentum
 OF_EACH = ("momentum", "combine")  # read by every method of this package, and by others that say so
 OF_NONE = ("gradients",)  # acts on the gradient before any method has it

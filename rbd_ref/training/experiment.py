@@ -136,7 +136,9 @@ class Experiment:
     def _stretch(self, phase: Phase[State]) -> Stretch:
         """The records of a phase."""
         method = phase.method
-        layout = Layout(self.config.workers, (method.payload_size if method.replayable else 0) + 1)
+        layout = Layout(self.config.workers, 1)
+        if method.replayable:
+            layout = Layout(self.config.workers, method.payload_size + 1, method.decode)
         return Stretch(phase.first, layout, method.every)
 
     def repeat(self, replica: Replica[State], record: Record) -> Replica[State]:

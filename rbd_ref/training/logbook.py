@@ -302,7 +302,7 @@ class Logbook:
         method, steps = record.before.method, self.unwritten
         values: dict[str, Any] = {"method": method.name, "loss": float(np.mean(self.history.losses[-steps:]))}
         if method.replayable and record.payloads.size:
-            a = record.payloads.astype(np.float64)
+            a = method.decode(record.payloads).astype(np.float64)
             values["coordinates"] = {"mean": a.mean(), "std": a.std(), "largest": np.abs(a).max()}
         if self.config.correlation:
             communicator = self.world.communicator

@@ -51,8 +51,9 @@ class StepTimes(NamedTuple):
 class StepRecord(NamedTuple):
     """A step that was taken: the replicas around it, the rows of all workers, and what was proposed on this rank.
 
-    A row is what a worker sent, with its loss last. Proposals are kept for callbacks, and are none where there are no
-    callbacks; `gradient` is the sum of this rank's gradients, where the log is to compare the step with it.
+    A row is what a worker sent, with its loss last; `before.method.decode` has the numbers in payloads. Proposals are
+    kept for callbacks, and are none where there are no callbacks; `gradient` is the sum of this rank's gradients, where
+    the log is to compare the step with it.
     """
 
     before: Replica[State]
@@ -327,17 +328,19 @@ class Trainer:
             received = received.copy()  # callbacks may keep it, and the next step writes to it
         proposals.rows = received  # one array of all rows is enough
         rows: Float32Array = received[:, :-1]
-        self.check_finite(replica.t, rows)
+        self.check_finite(replica, rows)
         return rows, int(received[:, -1].max())
 
-    def check_finite(self, t: int, rows: Float32Array) -> None:
+    def check_finite(self, replica: Replica[State], rows: Float32Array) -> None:
         """Refuse a step whose losses or payloads are no numbers; a row at a time, as they may be as long as theta."""
-        worker = next((w for w, row in enumerate(rows) if not np.isfinite(row).all()), None)
+        sent = replica.method.decode(rows[:, :-1])
+        losses = rows[:, -1]
+        found = (w for w, row in enumerate(sent) if not (math.isfinite(losses[w]) and np.isfinite(row).all()))
+        worker = next(found, None)
         if worker is None:
             return
-        loss = rows[worker, -1]
-        found = f"the loss of worker {worker} is {loss:g}"
-        raise self.diverged(t, found if not math.isfinite(loss) else f"{found}, its gradient infinite")
+        what = f"the loss of worker {worker} is {losses[worker]:g}"
+        raise self.diverged(replica.t, what if not math.isfinite(losses[worker]) else f"{what}, its gradient infinite")
 
     def apply(self, before: Replica[State], rows: Float32Array, proposals: Proposals) -> Replica[State]:
         """The replica after the step that these rows stand for."""
