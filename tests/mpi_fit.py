@@ -83,7 +83,7 @@ def failing() -> None:
 
 
 class Counting:
-    """A communicator of MPI's that counts the bytes of the floats it is handed."""
+    """A communicator of MPI's that counts the bytes of the floats that this rank hands to it."""
 
     def __init__(self, comm: Any, handed: list[int]) -> None:
         self.comm = comm
@@ -92,9 +92,10 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.comm, name)
 
-    def Iallgatherv(self, sent: np.ndarray, received: Any) -> Any:
-        if sent.dtype == np.float32:
-            self.handed.append(sent.nbytes)
+    def Iallgatherv(self, sent: Any, received: Any) -> Any:
+        table, counts = received
+        if table.dtype == np.float32:
+            self.handed.append(table.itemsize * counts[self.comm.rank])
         return self.comm.Iallgatherv(sent, received)
 
 
@@ -105,13 +106,14 @@ class Wide(Bowl):
 
 
 def counted() -> None:
-    """The bytes that this rank hands to MPI at each step, for each way to send coefficients."""
+    """The bytes that this rank hands to MPI at each step, for each way to send coefficients; every rank is a node."""
     handed: list[int] = []
     true = MpiCommunicator.__init__
 
     def init(self: MpiCommunicator, *arguments: Any) -> None:
         true(self, *arguments)
-        self.comm = Counting(self.comm, handed)
+        for exchange in (self.by_rank, self.by_node):
+            exchange.leaders = Counting(exchange.leaders, handed)
 
     MpiCommunicator.__init__ = init  # type: ignore[method-assign]
     found = {}

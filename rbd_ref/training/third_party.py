@@ -13,7 +13,6 @@ and may have
 
     reads = ()                        settings beside rate, schedule and workers that it goes by; others are refused
     every = 1                         n: workers send at each n-th step only
-    decode(payloads)                  the numbers in what was sent, if that is other bits than floats
 
 A method that breaks what replicas, journal or checkpoints rely on gets one sentence instead of wrong weights: arrays
 are float32 and keep their shapes, what is sent has the size that was said, and what was handed in is not written to.
@@ -150,9 +149,8 @@ class ThirdPartyMethod:
         return Proposal(proposal.loss, sent, proposal.gradient), after
 
     def decode(self, payloads: Float32Array) -> Float32Array:
-        """The method's own, or what was sent."""
-        own = getattr(self.method, "decode", None)
-        return payloads if own is None else own(_read_only(payloads))
+        """What was sent: third parties send numbers."""
+        return payloads
 
     def collect(
         self, state: Any, payloads: Float32Array, local_updates: Mapping[int, Float32Array]
