@@ -70,8 +70,8 @@ def _function(name: str, *arguments: Any) -> Callable[..., Any]:
         raise
     except Exception as error:  # of a module of somebody else's, whatever it does when it is imported
         raise ValueError(
-            f"method {name!r} cannot be loaded ({type(error).__name__}: {quoted(error)}), expected package.module:make: "
-            "correct the name, or what it imports"
+            f"method {name!r} cannot be loaded ({type(error).__name__}: {quoted(error)}), expected "
+            "package.module:make: correct the name, or what it imports"
         ) from error
     try:
         inspect.signature(found).bind(*arguments)
