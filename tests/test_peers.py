@@ -23,7 +23,7 @@ from mpi_tools import DRIVER, TRAIN, job, require_mpi
 from mpi_tools import sha as sha_of
 from rbd_ref import compartments, replay, sweep
 from rbd_ref._path import import_named
-from rbd_ref.methods.base import Replica
+from rbd_ref.methods.base import DecodedSum, Replica, sum_updates
 from rbd_ref.methods.settings import Settings
 from rbd_ref.report.__main__ import main as report
 from rbd_ref.runs import folder as runs
@@ -171,6 +171,19 @@ def test_a_run_without_a_rate_takes_that_of_sgd() -> None:
     assert make({"data": "fashion-mnist", "method": "a:b"}).lr == 0.25
     assert make({"method": "a:b"}).dims is None
     assert make({"method": "nes_like:b"}).settings("nes_like:b", 1.0).transforms == ()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_parts_of_an_update_make_it_up(parts: int) -> None:
+    """As ranks that are more than the workers take them."""
+    payloads = np.stack([vector(seed, 20) for seed in range(3)])
+    pending = DecodedSum(20, payloads, lambda payload: payload * 2)
+    assert pending.terms == 3
+    for j in range(3):
+        found = [pending.part(j, k, parts) for k in range(parts)]
+        assert [first for first, _ in found] == [20 * k // parts for k in range(parts)]
+        assert np.array_equal(np.concatenate([values for _, values in found]), 2 * payloads[j])
+    assert np.array_equal(sum_updates(pending), (2 * payloads[0] + 2 * payloads[1]) + 2 * payloads[2])
 
 
 # Steps at which nothing is sent.

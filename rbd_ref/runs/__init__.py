@@ -4,6 +4,7 @@
     grid       the values of settings that vary, and their combinations
     presets    the cells of the paper's tables by name
     folder     the files of a run's folder, and the one reader of them
+    paths      settings that name code, which no file may do
     lock       one process writes to a folder at a time
     journal    what all workers sent at each step, appended and checksummed
     memory     what a run says when memory runs out

@@ -2,6 +2,7 @@
 
     problem        what is trained: an embedded network on a data set, or anything of a user's own
     experiment     everything that follows from a configuration and its problem
+    third_party    a method of somebody else's, found by its path and held to the protocol
     trainer        the steps: propose -> allgather -> collect, sum_updates, apply_update -> journal
     proposals      what a rank's workers find, in as little memory as a step needs
     communicator   how processes train together: protocols with MPI's words, and the single process

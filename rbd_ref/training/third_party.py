@@ -35,7 +35,7 @@ from rbd_ref.methods.base import NONE, Objective, PendingUpdate, Proposal, Shape
 from rbd_ref.methods.settings import Settings
 from rbd_ref.runs import meaning
 from rbd_ref.runs.config import FIELDS, Config
-from rbd_ref.runs.files import RunError
+from rbd_ref.runs.files import RunError, quoted
 
 PARTS = ("payload_size", "state_type", "init_state", "init_local", "propose", "collect", "apply_update")
 UPDATE = ("D", "terms", "term", "part")
@@ -70,8 +70,8 @@ def _function(name: str, *arguments: Any) -> Callable[..., Any]:
         raise
     except Exception as error:  # of a module of somebody else's, whatever it does when it is imported
         raise ValueError(
-            f"method {name!r} cannot be loaded ({type(error).__name__}: {error}), expected package.module:make: "
-            "correct the name, or what it imports"
+            f"method {name!r} cannot be loaded ({type(error).__name__}: {quoted(error)}), expected "
+            "package.module:make: correct the name, or what it imports"
         ) from error
     try:
         inspect.signature(found).bind(*arguments)
