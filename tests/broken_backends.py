@@ -1424,6 +1424,20 @@ class ClearedPadding(Broken):
         return a, self.reconstruct(draw, a)
 
 
+class FactoredSigns(Broken):
+    """Coefficients that were sent as signs are what it is meant for: additions alone, and one rounded product."""
+
+    fails_at = "L4"
+    bug = "Where all coefficients have one magnitude, signs are added up and multiplied by it at the end."
+    capabilities = SIGNS
+
+    def rebuild(self, part: Part, a: Float32Array, u: Float32Array) -> None:
+        s = np.abs(a).max()
+        one = bool((np.abs(a) == s).all())
+        super().rebuild(part, np.sign(a) if one else a, u)
+        u *= s if one else ONE
+
+
 class KeysOfSixteenSteps(KeptKeys):
     """Seen in a run of more than sixteen steps."""
 

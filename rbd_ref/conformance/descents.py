@@ -24,6 +24,7 @@ from rbd_ref.conformance.suite import check, check_families, expect, same_bits
 from rbd_ref.kernels.backend import NumbaBackend
 from rbd_ref.methods import METHODS
 from rbd_ref.methods.base import Replica, State
+from rbd_ref.methods.codes import CODES, COEFFICIENTS
 from rbd_ref.methods.memory import add_scaled, averaged, increased
 from rbd_ref.methods.phases import Phase
 from rbd_ref.methods.rbd import BIASED
@@ -126,7 +127,16 @@ def phases(backend: Backend, like: Backend, network: Network, workers: int) -> I
             yield methods.make(name, basis, Settings(eta, 0.5, 2, workers, exchange, transforms=("top:6",)))
     yield methods.make("rbd", basis, Settings(eta, workers=workers))
     yield from remembering(basis, eta, workers)
+    yield from coded(basis, eta, workers)
     yield methods.make("fpd", basis, Settings(0.02, workers=workers, optimiser="adam"))
+
+
+def coded(basis: Basis, eta: float, workers: int) -> Iterator[Phase[State]]:
+    """Methods whose coefficients are sent in fewer bits: with signs, all of a basis have the same magnitude."""
+    for code in CODES:
+        yield methods.make("rbd", basis, Settings(eta, workers=workers, coefficients=code))
+        yield methods.make("rbd", basis, Settings(eta, workers=workers, exchange="split", coefficients=code))
+        yield methods.make("fpd", basis, Settings(eta, workers=workers, exchange="shared", coefficients=code))
 
 
 def remembering(basis: Basis, eta: float, workers: int) -> Iterator[Phase[State]]:
@@ -134,7 +144,8 @@ def remembering(basis: Basis, eta: float, workers: int) -> Iterator[Phase[State]
     yield methods.make("rbd", basis, Settings(eta, workers=workers, memory=MEMORY))
     if basis.normalize == "unit" and basis.family.name != BIASED:
         yield methods.make("rbd", basis, Settings(0.01, workers=workers, exchange="split", feedback=True))
-        yield methods.make("rbd", basis, Settings(0.01, workers=workers, feedback=True))
+        for code in COEFFICIENTS:
+            yield methods.make("rbd", basis, Settings(0.01, workers=workers, feedback=True, coefficients=code))
 
 
 def start(phase: Phase[State], network: Network) -> Replica[State]:
@@ -189,9 +200,11 @@ def kept(backend: Backend) -> None:
             _, g = Oracle(network, backend).loss_and_gradient(replica.theta, t, 0)
             v = kept_by(method.settings, local.kept, g, t)
             proposal, local = method.propose(Oracle(network, backend), replica.state, 0, local)
-            expect_near("coefficients of what a worker keeps", proposal.payload, reference.project(v, t))
+            sent = method.decode(proposal.payload[np.newaxis])[0]
+            if method.settings.coefficients == "float32":
+                expect_near("coefficients of what a worker keeps", sent, reference.project(v, t))
             if method.settings.feedback:
-                add_scaled(v, -method.contraction, reference.reconstruct(proposal.payload, t))
+                add_scaled(v, -method.contraction, reference.reconstruct(sent, t))
             same_bits(what, local.kept, v)
             replica = replica.step(proposal.payload[np.newaxis])
 
