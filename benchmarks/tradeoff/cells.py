@@ -1,0 +1,97 @@
+"""What is compared: four tasks, seven contenders, and how many bytes a worker may send at a step.
+
+A cell is one contender on one task with one budget. Its rate is searched (run.py), from the start that is given here:
+for descent along random directions eta d / D near what SGD takes, as far as the noise of few directions allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+FLOAT = 4  # bytes
+
+TASKS = {  # data set and network, number of parameters, SGD's rate
+    "fmnist-fc": ("fashion-mnist", "fc", 101_770, 2**-2),
+    "cifar-fc": ("cifar-10", "fc", 394_634, 2**-4),
+    "fmnist-cnn": ("fashion-mnist", "cnn", 93_322, 2**-3),
+    "cifar-cnn": ("cifar-10", "cnn", 122_570, 2**-4),
+}
+DIMS = (2, 8, 25, 80, 250, 1_000, 2_500, 10_000)
+FIRST = (250, 2_500, 25)  # the budgets of a task that come first, in floats
+ALONG = {"method": "rbd", "family": "srht"}
+PEERS = {"topk": "benchmarks.peers.topk:make", "powersgd": "benchmarks.peers.powersgd:make"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A contender on a task with a budget of so many floats a step."""
+
+    task: str
+    contender: str
+    floats: int
+    settings: dict[str, Any]
+    start: float
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.task}-{self.contender}-{self.floats}"
+
+
+def along_directions(task: str, contender: str, floats: int) -> Cell:
+    """Random bases descent: plain, with memory, with error feedback, or with signs for coefficients."""
+    data, net, D, sgd = TASKS[task]
+    d = 32 * (floats - 1) if contender == "memory-sign" else floats
+    extra: dict[str, Any] = {
+        "rbd": {},
+        "memory": {"memory": 0.99},
+        "feedback": {"feedback": True},
+        "memory-sign": {"memory": 0.95, "coefficients": "sign"},
+    }[contender]
+    reach = {"rbd": 8.0, "memory": 128.0, "feedback": sgd, "memory-sign": 16.0}[contender]
+    start = min(reach, sgd * D / d)
+    return Cell(task, contender, floats, {"data": data, "net": net, **ALONG, "dims": d, **extra}, start)
+
+
+def cell(task: str, contender: str, floats: int) -> Cell:
+    """Any cell."""
+    data, net, _, sgd = TASKS[task]
+    if contender == "sgd":
+        return Cell(task, contender, floats, {"data": data, "net": net, "method": "sgd"}, sgd)
+    if contender in PEERS:
+        settings = {"data": data, "net": net, "method": PEERS[contender], "dims": floats}
+        return Cell(task, contender, floats, settings, sgd / 4 if contender == "powersgd" else sgd)
+    return along_directions(task, contender, floats)
+
+
+def contenders(floats: int, D: int) -> Iterator[str]:
+    """Who can do with this budget."""
+    yield from ("rbd", "memory")
+    if 32 * (floats - 1) in range(1, D):
+        yield "memory-sign"
+    if floats >= 2:
+        yield "topk"
+    if floats in (250, 1_000, 2_500):
+        yield "powersgd"
+    if floats in (250, 2_500):
+        yield "feedback"
+
+
+def cells() -> list[Cell]:
+    """All, those first that say most: SGD and the paper's budget on every task, then more and fewer bytes."""
+    found = []
+    for floats in (*FIRST, *(d for d in DIMS if d not in FIRST)):
+        for task, (_, _, D, _) in TASKS.items():
+            if floats == FIRST[0]:
+                found.append(cell(task, "sgd", D))
+            found += [cell(task, contender, floats) for contender in contenders(floats, D)]
+    return found
+
+
+def rates(start: float) -> list[float]:
+    """Powers of two around the start, far enough for any search."""
+    middle = round(math.log2(start))
+    return [2.0**e for e in range(middle - 10, middle + 11)]

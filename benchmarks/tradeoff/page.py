@@ -1,0 +1,174 @@
+"""Accuracy against bytes: the picture and the tables, from results/ alone.
+
+    python benchmarks/tradeoff/page.py --picture docs/tradeoff.png --page docs/memory.md
+
+A figure is the mean over seeds of the validation accuracy after the last epoch, with half the width of its 95 %
+interval (Student's t). A cell whose search or seeds are not finished is left out, and counted as missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "docs")]
+
+from cells import FLOAT, TASKS, Cell, cells  # noqa: E402
+from pages import put, table  # noqa: E402
+from run import LONG_CELLS, RESULTS, SEEDS  # noqa: E402
+
+QUANTILE = {2: 12.706, 3: 4.303}  # of Student's t, two-sided 95 %, by number of seeds
+NAMES = {
+    "sgd": "SGD",
+    "rbd": "RBD (the paper)",
+    "memory": "RBD with memory",
+    "memory-sign": "with memory, signs",
+    "feedback": "RBD with error feedback",
+    "topk": "top-k, error feedback",
+    "powersgd": "PowerSGD, one exchange",
+}
+COLOURS = {
+    "rbd": "#999999",
+    "memory": "#0072b2",
+    "memory-sign": "#56b4e9",
+    "feedback": "#009e73",
+    "topk": "#d55e00",
+    "powersgd": "#cc79a7",
+}
+TITLES = {
+    "fmnist-fc": "Fashion-MNIST, FC",
+    "cifar-fc": "CIFAR-10, FC",
+    "fmnist-cnn": "Fashion-MNIST, CNN",
+    "cifar-cnn": "CIFAR-10, CNN",
+}
+
+
+class Figure(NamedTuple):
+    """What the seeds of a cell gave."""
+
+    cell: Cell
+    rate: float
+    mean: float
+    half: float
+    seeds: int
+    bytes: float
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """A result, if there is one."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def figure(cell: Cell) -> Figure | None:
+    """The mean of a cell, once a seed is there."""
+    runs = [run for seed in range(SEEDS) if (run := read(f"{cell.name}-{seed}")) and "sha256" in run]
+    if not runs:
+        return None
+    values = [100 * run["validation_accuracy"] for run in runs]
+    n = len(values)
+    mean = math.fsum(values) / n
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else math.nan
+    half = QUANTILE[n] * spread / math.sqrt(n) if n > 1 else math.nan
+    return Figure(cell, runs[0]["settings"]["lr"], mean, half, n, FLOAT * cell.floats)
+
+
+def figures() -> tuple[list[Figure], int]:
+    """All that is there, and how many cells are missing."""
+    found = [figure(cell) for cell in cells()]
+    return [each for each in found if each], found.count(None)
+
+
+def draw(found: list[Figure], path: Path) -> None:
+    """A panel for every task: accuracy against bytes a step, with SGD as a line."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks = [task for task in TASKS if any(each.cell.task == task for each in found)]
+    width = 2 if len(tasks) > 1 else 1
+    grid, panels = plt.subplots(-(-len(tasks) // width), width, figsize=(5.2 * width, 3.6 * -(-len(tasks) // width)),
+                                layout="constrained", squeeze=False)  # fmt: skip
+    for task, axes in zip(tasks, panels.flat, strict=False):
+        panel(axes, task, [each for each in found if each.cell.task == task])
+    for axes in panels.flat[len(tasks) :]:
+        axes.remove()
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    grid.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    grid.savefig(path, dpi=150)
+
+
+def panel(axes: Any, task: str, found: list[Figure]) -> None:
+    """One task."""
+    for contender, colour in COLOURS.items():
+        points = sorted((each for each in found if each.cell.contender == contender), key=lambda each: each.bytes)
+        if points:
+            axes.errorbar(
+                [each.bytes for each in points], [each.mean for each in points],
+                yerr=[0 if math.isnan(each.half) else each.half for each in points],
+                color=colour, marker="o", ms=4, lw=1.6, capsize=2, label=NAMES[contender],
+            )  # fmt: skip
+    for each in found:
+        if each.cell.contender == "sgd":
+            axes.axhline(each.mean, color="#1d2733", lw=1.2, ls=(0, (4, 3)), label="SGD, whole gradients")
+            axes.annotate(f"SGD, {each.bytes / 1000:,.0f} kB", (0.01, each.mean), xycoords=("axes fraction", "data"),
+                          xytext=(2, 3), textcoords="offset points", fontsize=8)  # fmt: skip
+    axes.set(xscale="log", xlabel="bytes a worker sends at a step", ylabel="validation accuracy, %")
+    axes.set_title(TITLES[task], fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e3e8ee", lw=0.8)
+    axes.set_axisbelow(True)
+
+
+def shown(each: Figure) -> str:
+    """A mean with its interval."""
+    half = "" if math.isnan(each.half) else f" ± {each.half:.1f}"
+    return f"{each.mean:.1f}{half}" + ("" if each.seeds == SEEDS else f" ({each.seeds} seed{'s' * (each.seeds > 1)})")
+
+
+def by_bytes(found: list[Figure], task: str) -> str:
+    """A table of one task: budgets down, contenders across."""
+    rows = [each for each in found if each.cell.task == task]
+    columns = [name for name in NAMES if name != "sgd" and any(each.cell.contender == name for each in rows)]
+    lines = []
+    for floats in sorted({each.cell.floats for each in rows if each.cell.contender != "sgd"}):
+        here = {each.cell.contender: shown(each) for each in rows if each.cell.floats == floats}
+        lines.append([f"{FLOAT * floats:,}", *(here.get(name, "") for name in columns)])
+    best = [f"SGD, {each.bytes:,.0f} bytes a step: {shown(each)} %." for each in rows if each.cell.contender == "sgd"]
+    return table(["bytes a step", *(NAMES[name] for name in columns)], lines) + "\n" + "".join(best) + "\n"
+
+
+def long_runs() -> str:
+    """The long runs: accuracy after some epochs."""
+    marks = (1, 5, 10, 25, 50, 75, 100)
+    rows = []
+    for name in LONG_CELLS:
+        run = read(f"cifar-cnn-{name}-{122_570 if name == 'sgd' else 250}-long")
+        if run and "curve" in run:
+            curve = [f"{100 * run['curve'][epoch - 1]:.1f}" for epoch in marks]
+            rows.append([NAMES[name], f"{run['settings']['lr']:g}", *curve, f"{100 * run['test_accuracy']:.1f}"])
+    return table(["", "rate", *(f"epoch {epoch}" for epoch in marks), "test"], rows)
+
+
+def main() -> None:
+    """Draw, and write the tables of a page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, metavar="FILE")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="whose tables are replaced")
+    options = parser.parse_args()
+    found, missing = figures()
+    tables = {task: by_bytes(found, task) for task in TASKS} | {"long": long_runs()}
+    if options.picture:
+        draw(found, options.picture)
+    if options.page:
+        put(options.page, tables)
+    print(f"{len(found)} cells, {missing} missing")
+
+
+if __name__ == "__main__":
+    main()
