@@ -113,10 +113,10 @@ def summary(settings: dict[str, Any], run: Any, seconds: float) -> dict[str, Any
 
     from rbd_ref import __version__
 
-    curve = [round(float(value), 5) for value in run.history.figures["validation_accuracy"]]
+    curve = [round(float(value), 5) for value in run.history.metrics["validation_accuracy"]]
     final = ("validation_accuracy", "test_accuracy", "validation_loss", "bytes_per_step")
     figures = {name: run.values[name] for name in final if name in run.values}
-    figures["validation_loss"] = float(run.history.figures["validation_loss"][-1])
+    figures["validation_loss"] = float(run.history.metrics["validation_loss"][-1])
     about = {"version": __version__, "machine": binding.get_host_cpu_name(), "seconds": round(seconds, 1)}
     return {"settings": settings, "curve": curve, **figures, "sha256": run.sha256, **about}
 
