@@ -36,11 +36,13 @@ class MpiCommunicator:
             self.comm = world.Dup()
             self.leaders = self.comm.Split(0 if memory.rank == 0 else mpi.UNDEFINED, self.rank)
             firsts: list[int] = self.comm.allgather(memory.comm.bcast(self.rank))
-        nodes = [[rank for rank in range(self.size) if firsts[rank] == first] for first in sorted(set(firsts))]
-        self.node_ranks = next(node for node in nodes if self.rank in node)
+        nodes: dict[int, list[int]] = {}  # the ranks of each by its first one, in that order
+        for rank, first in enumerate(firsts):
+            nodes.setdefault(first, []).append(rank)
+        self.node_ranks = nodes[firsts[self.rank]]
         alone = NodeMemory(mpi, mpi.COMM_SELF, waiting, memory.watchdog)
         self.by_rank = RowExchange(self.rank, [[rank] for rank in range(self.size)], alone, self.comm, waiting)
-        self.by_node = RowExchange(self.rank, nodes, memory, self.leaders, waiting)
+        self.by_node = RowExchange(self.rank, list(nodes.values()), memory, self.leaders, waiting)
         self.exchange = self.by_rank
         self.shape = (0, 0)
 

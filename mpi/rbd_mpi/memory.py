@@ -105,7 +105,7 @@ class NodeMemory:
         """What this rank wrote before, all see who have waited for this turn of its."""
         self._sync()
         self.turn += 1
-        self.taken[self.rank] = self.turn
+        self.taken[self.rank] = self.turn  # one aligned store: others see this number or the one before
 
     def wait_for_all(self) -> None:
         """Until every rank has arrived as often as this one."""
