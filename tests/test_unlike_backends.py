@@ -50,6 +50,13 @@ def test_replicas_on_unlike_backends_end_with_one_sha256(tmp_path: Path, name: s
     assert verified(tmp_path / "run")
 
 
+def test_replicas_on_unlike_backends_go_by_the_signs_that_were_sent(tmp_path: Path) -> None:
+    """Coefficients near 0 may have another sign on another backend: what counts is the bits that were sent."""
+    flags = ("--coefficients", "sign", "--memory", "0.9", "--family", "srht", "--dims", "500", "--lr", "1")
+    together(tmp_path, ("numba", "torch"), *APART, *flags, steps=60)
+    assert verified(tmp_path / "run")
+
+
 def test_the_first_rank_may_be_any_backend(tmp_path: Path) -> None:
     """In a node's memory and apart: the same weights."""
     (tmp_path / "apart").mkdir()

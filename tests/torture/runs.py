@@ -34,6 +34,20 @@ FLAGS: dict[str, tuple[object, ...]] = {
     "sgd, then fpd": (*SMALL, "--epochs", 4, "--workers", 2, "--method", "sgd", "--switch", "2:fpd"),
     "memory": (*SMALL, "--epochs", 6, "--workers", 3, "--memory", 0.9, "--schedule", "linear"),
     "feedback": (*SMALL, "--epochs", 4, "--workers", 2, "--feedback", "--family", "srht", "--switch", "2:rbd"),
+    "signs": (*SMALL, "--epochs", 4, "--workers", 2, "--dims", 40, "--coefficients", "sign", "--feedback"),
+    "bytes, split": (
+        *SMALL,
+        "--epochs",
+        4,
+        "--workers",
+        3,
+        "--dims",
+        20,
+        "--coefficients",
+        "int8",
+        "--exchange",
+        "split",
+    ),
     "mean": (*SMALL, "--steps", 9, "--workers", 5, "--batch-size", 40, "--combine", "mean", "--transforms", "top:2"),
 }
 LONG_RUN = (*SMALL, "--epochs", 20)  # for what has to overlap
