@@ -202,6 +202,17 @@ def test_an_earlier_checkpoint_will_do(
     assert sha(run) == sha(made["memory"])
 
 
+def test_a_torn_end_that_only_an_earlier_checkpoint_lets_one_see(made: dict[str, Run], tmp_path: Path) -> None:
+    """The last record is damaged where nobody reads it, before the newest checkpoint, whose files are damaged, too."""
+    run = cut(made["memory"], tmp_path / "run", 6)
+    damaged(local_states.path_of(run, 6, 2))
+    content = bytearray(run.journal.read_bytes())
+    content[sizes(made["memory"])[5] + 30] ^= 1
+    run.journal.write_bytes(content)
+    assert sha(resumed(run)) == sha(made["memory"])
+    assert run.journal.read_bytes() == made["memory"].journal.read_bytes()
+
+
 def test_without_any_file_all_is_computed_again(made: dict[str, Run], tmp_path: Path) -> None:
     run = cut(made["feedback"], tmp_path / "run", 8)
     for name in local_files(run):

@@ -124,6 +124,11 @@ class Experiment:
         return self.phases.at(max(t - 1, 0)).method.init_local()
 
     @property
+    def keeps(self) -> bool:
+        """Whether workers keep something in any phase."""
+        return any(size_of(phase.method.init_local()) for phase in self.phases.phases)
+
+    @property
     def forgotten(self) -> dict[int, str]:
         """The steps after which the workers forgot what they had kept, with the journal's chain value there."""
         return {int(step): chain for step, chain in (text.split(":") for text in self.config.forgotten)}

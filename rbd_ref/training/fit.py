@@ -17,7 +17,7 @@ from typing import Any
 from rbd_ref._types import Float32Array
 from rbd_ref.data.errors import DataError
 from rbd_ref.kernels.compiling import Compiling, watch_compiling
-from rbd_ref.methods.base import Replica, State, size_of
+from rbd_ref.methods.base import Replica, State
 from rbd_ref.runs import config as configs
 from rbd_ref.runs import folder as folders
 from rbd_ref.runs.config import Config
@@ -262,7 +262,7 @@ def _check_forgetting(job: Job, experiment: Experiment) -> None:
     """Refuse to forget where there is nothing to forget."""
     if job.forget_memory and not job.resume:
         raise ValueError("forget_memory is for runs that go on, and this one starts: add resume, or leave it out")
-    if job.forget_memory and not any(size_of(phase.method.init_local()) for phase in experiment.phases.phases):
+    if job.forget_memory and not experiment.keeps:
         raise ValueError(
             "forget_memory would have no effect, expected a run whose workers keep something, by memory or feedback: "
             "leave it out"

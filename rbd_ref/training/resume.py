@@ -9,6 +9,7 @@ Tests: tests/test_train.py, tests/test_replay.py, tests/test_memory_resume.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -54,12 +55,16 @@ def journal_of(experiment: Experiment, run: Run) -> Journal:
     return folders.journal_of(run, experiment.config, experiment.layouts)
 
 
+def _no_check(found: Checkpoint) -> None:
+    """Any checkpoint will do."""
+
+
 def origin(
     experiment: Experiment,
     run: Run,
     journal: Journal,
     steps: int | None = None,
-    check: folders.Check = lambda found: None,
+    check: folders.Check = _no_check,
 ) -> Origin:
     """The last whole checkpoint that fits the journal, of at most `steps` steps, or else theta0."""
     found, place, warnings = folders.newest(run, journal, experiment.config.digest, steps, experiment.blank, check)
@@ -83,24 +88,32 @@ def resume(experiment: Experiment, run: Run, stop: StopRequest | None = None, fo
     only their gradients tell. From there on all ranks follow. With `forget` the workers have kept nothing at the end.
     """
     journal = journal_of(experiment, run)
-    start = origin(experiment, run, journal)
+    check = _no_check if forget or not experiment.keeps else partial(_check_local, experiment, run, journal)
+    start = origin(experiment, run, journal, None, check)
     losses = journal.losses(start.place.t) + [record.loss for record in journal.records(start.place)]
     end, torn = journal.last, torn_record(journal)
-    since = _kept_since(experiment, journal, end.t)
-    if forget or not size_of(experiment.blank_local(end.t)):
-        since = end.t
-    elif since < start.place.t:
-        start = origin(experiment, run, journal, None, lambda found: _check_local(experiment, run, found, since))
-    loads = start.place.t > since
+    since = end.t if forget else _kept_since(experiment, journal, end.t)
     replica, place = _repeat_alone(experiment, start, journal, max(since, start.place.t), stop)
-    load = (lambda worker: local_states.load(run, place.t, worker, experiment.blank_local(place.t))) if loads else None
+    blank = experiment.blank_local(place.t)
+    load = partial(local_states.load, run, place.t, blank=blank) if place.t > since else None
     beginning = Beginning(replica, end.t - place.t, journal.records(place), load)
     return Resumed(beginning, end, losses, [*torn, *start.warnings])
 
 
+def _check_local(experiment: Experiment, run: Run, journal: Journal, found: Checkpoint) -> None:
+    """Refuse a checkpoint from which on workers have kept something up to the journal's end, if it is not all there."""
+    t = found.state.t
+    for _ in journal.records(journal.place(t)):
+        pass
+    if t > _kept_since(experiment, journal, journal.last.t):
+        local_states.check(run, t, experiment.config.workers, experiment.blank_local(t), found.local)
+
+
 def _kept_since(experiment: Experiment, journal: Journal, t: int) -> int:
     """The step from which on the workers have kept what they keep after t steps: where their method began, or where
-    they were told to forget, if the journal was the same there."""
+    they were told to forget, if the journal was the same there; t where they keep nothing."""
+    if not size_of(experiment.blank_local(t)):
+        return t
     forgotten = {step: chain for step, chain in experiment.forgotten.items() if step <= t}
     for step, chain in forgotten.items():
         place = journal.place(step)
@@ -110,13 +123,6 @@ def _kept_since(experiment: Experiment, journal: Journal, t: int) -> int:
                 f"with chain value {chain} there, expected that of {journal.path.name}: restore config.toml"
             )
     return max([experiment.phases.at(max(t - 1, 0)).first, *forgotten])
-
-
-def _check_local(experiment: Experiment, run: Run, found: Checkpoint, since: int) -> None:
-    """Refuse a checkpoint whose local states are needed, and not whole."""
-    t = found.state.t
-    if t > since:
-        local_states.check(run, t, experiment.config.workers, experiment.blank_local(t), found.local)
 
 
 def _repeat_alone(

@@ -53,8 +53,8 @@ def cut(random: Random, victim: Victim) -> None:
     ends = journal_format.ends(victim.known.journal)
     steps = random.randrange(len(ends))
     os.truncate(victim.journal, ends[steps])
-    for path in victim.checkpoints:
-        if int(path.stem.removeprefix("step-")) > steps:
+    for path in [*victim.checkpoints, *victim.local]:
+        if int(path.stem.split("-")[1]) > steps:
             path.unlink()
     lines = (victim.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     kept = [line for line in lines if int(re.findall(r'"step": (\d+)', line)[0]) <= steps]
@@ -173,7 +173,11 @@ class Oracle:
                 self.check_replayed(step)
 
     def same_arrays(self, name: str) -> bool:
-        """Whether a file of arrays holds what it held, or is not there."""
+        """Whether a file of arrays holds what it held, or is not there; what workers kept is read with a checkpoint."""
+        if name.startswith("local-") and f"step-{name.split('-')[1]}.npz" not in {
+            path.name for path in self.victim.checkpoints
+        }:
+            return True
         found = [next(folder.rglob(name), None) for folder in (self.victim.folder, self.known.folder)]
         if None in found:
             return True
