@@ -39,4 +39,4 @@ def test_what_rounds_to_zero_has_no_sign(tables: ModuleType) -> None:
     assert tables.fixed(-0.00038, 3) == "0.000"
     assert tables.fixed(-0.0138, 2) == "-0.01"
     counts = {"families": {"srht": {"an entry": -0.00038}}}
-    assert tables.instructions(counts).splitlines()[-1] == "| `srht` | 0.000 |"
+    assert tables.instructions(counts).splitlines()[-1] == "| `srht` | 0.000 |  |"
