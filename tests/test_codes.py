@@ -234,6 +234,7 @@ def test_unlike_compartments_have_unlike_scales() -> None:
 # Runs by hand.
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", ["rbd", "fpd"])
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 def test_replicas_go_by_what_was_sent(name: str, exchange: str, method: str) -> None:
@@ -250,6 +251,7 @@ def test_replicas_go_by_what_was_sent(name: str, exchange: str, method: str) -> 
     assert not same(coded.theta, THETA)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("combine", ["sum", "mean"])
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 @pytest.mark.parametrize("how", [{}, *HOW.values()], ids=["plain", *HOW])
@@ -273,6 +275,7 @@ class Coded(Run):
         return Quadratic(PLAN.D).loss_and_gradient(self.thetas[t], t, worker)[1]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 def test_a_memory_does_not_know_what_was_sent(name: str, exchange: str) -> None:
     """m <- beta m + (1 - beta) g, whatever became of it."""
@@ -282,6 +285,7 @@ def test_a_memory_does_not_know_what_was_sent(name: str, exchange: str) -> None:
         assert same(run.kept[t + 1][worker].kept, expected)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 def test_with_feedback_no_gradient_is_lost(name: str, exchange: str) -> None:
     """What is kept is less by what was really sent: updates and what is kept add up to all gradients, to rounding."""
@@ -357,6 +361,7 @@ def test_bits_that_are_no_numbers_survive(tmp_path: Path, recwarn: pytest.Warnin
 SMALL = (*TINY, "--dims", 60, "--compartments", "layer", "--net", "mlp:64-8-10", "--log-every", 1, "--steps", 6)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("name", "exchange"), THREE)
 def test_a_run_repeats_and_counts_its_bytes(name: str, exchange: str, tmp_path: Path) -> None:
     """The journal holds what was sent, in as few bytes; a run cut anywhere goes on to the same weights."""
@@ -379,6 +384,7 @@ def test_a_run_repeats_and_counts_its_bytes(name: str, exchange: str, tmp_path: 
         assert (sha(resumed(run)), final(run).tobytes()) == expected
 
 
+@pytest.mark.compiled
 def test_killed_and_resumed(tmp_path: Path) -> None:
     """A real process and kill -9."""
     flags = (*SMALL, "--coefficients", "sign", "--feedback", "--workers", 2, "--steps", 150)
@@ -417,6 +423,7 @@ def test_a_scale_that_is_too_large_for_its_codes_is_named() -> None:
     assert np.isinf(sharing.decode(payload, 0)[0])
 
 
+@pytest.mark.compiled
 def test_a_forged_scale_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All chain values made anew: what is no number is named by its step."""
     run = trained(tmp_path / "run", *SMALL, "--coefficients", "sign")
@@ -459,6 +466,7 @@ def test_nes_sends_floats() -> None:
     assert [methods.make(name, basis_of(), settings).method.payload_size for name in ("nes", "rbd")] == [45, 2 + PLAN.K]
 
 
+@pytest.mark.compiled
 def test_a_run_that_goes_on_with_nes_sends_floats_there(tmp_path: Path) -> None:
     """Where each direction costs a loss, there is nothing to gain by fewer bits."""
     flags = ("--coefficients", "sign", "--switch", "1:nes:1", "--switch", "2:fpd:0.1", "--epochs", 3)
