@@ -175,6 +175,20 @@ def test_gradients_that_come_out_otherwise_are_told(tmp_path: Path) -> None:
         rbd_ref.fit(config, Forgetful(), out=again.folder, resume=True)
 
 
+def test_codes_that_would_be_no_numbers_are_the_same_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """32 signs are a word, and some words are NaN as floats, which is unequal to itself."""
+    run = trained(tmp_path / "run", *BASE, "--memory", "0.9", "--coefficients", "sign", "--dims", "640", "--lr", "0.1")
+    sent = np.concatenate([record.payloads.ravel() for record in runs.journal_of(run, run.config()).records()])
+    assert np.isnan(sent).any()
+    again = unfinished(copied(run, tmp_path / "again"))
+    for path in (again.folder / "checkpoints").iterdir():
+        path.unlink()
+    assert status(["--resume", "--out", again.folder]) == 0
+    assert "computed again from step 0 on" in (said := capfd.readouterr().err)
+    assert "than are journaled" not in said
+    assert sha(again) == sha(run)
+
+
 # What is lost or damaged.
 
 

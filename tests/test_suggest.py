@@ -112,7 +112,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(["--D", "30", "--dims", "10", "--sgd-lr", "0.5"], command.main) == 0
     out, err = capsys.readouterr()
     assert [line.split("  ")[0] for line in out.splitlines()] == [
-        *("family", "rate", "cosine", "sent", "ms a step", "flags")
+        *("family", "rate", "memory", "cosine", "sent", "ms a step", "flags")
     ]
     assert "rate        1.5: eta d / D is 0.5, the rate of SGD\n" in out
     assert "sent        48 bytes a worker and step; data-parallel SGD 128\n" in out
