@@ -77,8 +77,9 @@ def suggest(D: int, d: int = 250, sgd_lr: float = 0.1) -> Suggestion:
 
         eta = sgd_lr D / d,   as the expected update is d / D times what is projected
 
-    That is a rate for a memory (methods/memory.py), in which the noise of batches averages out. What the paper projects,
-    the gradient of a batch, takes less where d << D: on Fashion-MNIST (fc, d = 250) a thirteenth of it was best.
+    That is a rate for a memory (methods/memory.py), in which the noise of batches averages out. The paper projects the
+    gradient of a batch, which takes less where d << D: on Fashion-MNIST (fc, d = 250) a thirteenth of it was best.
+
     Every family is timed on this machine, a fraction of a second each at D = 10^7; of dense ones some directions, as
     their cost grows with d.
 
