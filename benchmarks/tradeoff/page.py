@@ -99,7 +99,7 @@ def draw(found: list[Figure], path: Path) -> None:
     for axes in panels.flat[len(tasks) :]:
         axes.remove()
     handles, labels = panels.flat[0].get_legend_handles_labels()
-    grid.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    grid.legend(handles, labels, loc="outside lower center", ncols=2 * width, frameon=False, fontsize=9)
     grid.savefig(path, dpi=150)
 
 
@@ -116,8 +116,8 @@ def panel(axes: Any, task: str, found: list[Figure]) -> None:
     for each in found:
         if each.cell.contender == "sgd":
             axes.axhline(each.mean, color="#1d2733", lw=1.2, ls=(0, (4, 3)), label="SGD, whole gradients")
-            axes.annotate(f"SGD, {each.bytes / 1000:,.0f} kB", (0.01, each.mean), xycoords=("axes fraction", "data"),
-                          xytext=(2, 3), textcoords="offset points", fontsize=8)  # fmt: skip
+            axes.annotate(f"SGD, {each.bytes / 1000:,.0f} kB", (0.5, each.mean), xycoords=("axes fraction", "data"),
+                          xytext=(0, -10), textcoords="offset points", fontsize=8, ha="center")  # fmt: skip
     axes.set(xscale="log", xlabel="bytes a worker sends at a step", ylabel="validation accuracy, %")
     axes.set_title(TITLES[task], fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
