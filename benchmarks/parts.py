@@ -23,8 +23,20 @@ from rbd_ref._types import Float32Array, Words
 from rbd_ref.conformance.cases import pseudo_random
 from rbd_ref.kernels._jit import borrowed, kernel
 from rbd_ref.kernels.backend import aligned
-from rbd_ref.kernels.families import FamilyCode, KeyPair, family_code, fill_words
-from rbd_ref.kernels.tiles import MOST_BLOCKS, MOST_TILE_WORDS, SCRATCH, STRETCH, STRIDE, Sums, add, dot, hold, stretch
+from rbd_ref.kernels.families import FamilyCode, KeyPair, fill_words
+from rbd_ref.kernels.tiles import (
+    MOST_BLOCKS,
+    MOST_TILE_WORDS,
+    SCRATCH,
+    STRETCH,
+    STRIDE,
+    Sums,
+    add,
+    dot,
+    family_code,
+    hold,
+    stretch,
+)
 from rbd_ref.spec.families import FAMILIES, Family, parse_family
 from rbd_ref.spec.operations import TILE
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbd_ref.kernels.families import family_code, normal_pair
-from rbd_ref.kernels.tiles import SCRATCH, fill, tile_words
+from rbd_ref.kernels.families import normal_pair
+from rbd_ref.kernels.tiles import SCRATCH, family_code, fill, tile_words
 from rbd_ref.spec import families as definition
 from rbd_ref.spec.families import Family, parse_family
 from rbd_ref.spec.operations import TILE

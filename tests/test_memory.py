@@ -11,8 +11,7 @@ from rbd_ref import compartments
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.memory import peak_growth
 from rbd_ref.kernels.backend import HELD_WORDS, SUMS, NumbaBackend, directions_per_turn
-from rbd_ref.kernels.families import family_code
-from rbd_ref.kernels.tiles import MOST_TILE_WORDS, tile_words
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, family_code, tile_words
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import TILE
 from tools import run_python

@@ -22,7 +22,8 @@ from rbd_ref import Basis, compartments
 from rbd_ref._types import Float32Array
 from rbd_ref.kernels import hadamard
 from rbd_ref.kernels.backend import NumbaBackend
-from rbd_ref.kernels.families import SPARSE, FamilyCode, KeyPair, family_code
+from rbd_ref.kernels.families import KeyPair
+from rbd_ref.kernels.tiles import family_code
 from rbd_ref.spec.families import Family, block_words, direction_entries, parse_family
 from rbd_ref.spec.operations import TILE
 from rbd_ref.spec.prng import basis_keys, fold_in, root_key
@@ -276,7 +277,7 @@ def test_sparse(window: int, size: int) -> None:
 def test_sparse_at_ten_million(window: int) -> None:
     """Catches a place or sign that is met a thousandth too often."""
     key, size = fold_in(root_key(21), window), TILE // window * window
-    table = sparse_places(FamilyCode(SPARSE, window), (key[0], key[1]), size, -(-(10**7) * window // size))
+    table = sparse_places(family_code(Family("sparse", window)), (key[0], key[1]), size, -(-(10**7) * window // size))
     assert table.sum() >= 10**7
     judge({"places": chi_square(table.sum(1)), "signs": chi_square(table.sum(0)), "both": chi_square(table)})
 

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from rbd_ref.conformance.cases import pseudo_random
-from rbd_ref.kernels.families import family_code
-from rbd_ref.kernels.tiles import LANES, MOST_TILE_WORDS, SCRATCH, STRETCH, add, dot, hold, stretch, tile_words
+from rbd_ref.kernels.tiles import (
+    LANES,
+    MOST_TILE_WORDS,
+    SCRATCH,
+    STRETCH,
+    add,
+    dot,
+    family_code,
+    hold,
+    stretch,
+    tile_words,
+)
 from rbd_ref.spec.families import direction_entries, parse_family
 from rbd_ref.spec.operations import TILE
 from rbd_ref.spec.prng import root_key

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from rbd_ref._types import F32, TWO_32, Float32Array, Float64Array, Words
 from rbd_ref.backend import Capabilities
 from rbd_ref.kernels import hadamard, operations
-from rbd_ref.kernels.families import SRHT, FamilyCode, KeyPair, family_code
+from rbd_ref.kernels.families import SRHT, FamilyCode, KeyPair
 from rbd_ref.kernels.prng import basis_keys, fill_threefry
-from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, fill, tile_words
+from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, family_code, fill, tile_words
 from rbd_ref.spec.compartments import Layout, Plan
 from rbd_ref.spec.operations import TILE, Draw, flush
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from rbd_ref._types import Float32Array, Words
 from rbd_ref.kernels._jit import borrowed, device, kernel, widest
-from rbd_ref.kernels.prng import threefry2x32, threefry2x32_4
+from rbd_ref.kernels._lockstep import COUNTERS, fill_counters
+from rbd_ref.kernels.prng import threefry2x32
 from rbd_ref.spec.families import (
     C1,
     C2,
@@ -36,7 +37,6 @@ from rbd_ref.spec.families import (
     STEP_24,
     THRESHOLD,
     TWO_LN_2,
-    Family,
 )
 
 KeyPair = tuple[np.uint32, np.uint32]
@@ -53,20 +53,17 @@ CODES = {
 
 
 class FamilyCode(NamedTuple):
-    """A family as kernels take it: its number, and the window of `sparse`."""
+    """A family as kernels take it: its number, the window of `sparse`, and where its machine code is (tiles.py)."""
 
     code: int
     window: int
-
-
-def family_code(family: Family) -> FamilyCode:
-    """The code of a family."""
-    return FamilyCode(CODES[family.name], family.window)
+    words: int
+    hold: int
+    dot: int
+    add: int
 
 
 SIGN_BIT = np.uint32(2**31)
-SPAN = 16  # blocks that one vector holds, or two
-SPAN_1, SPAN_2, SPAN_3 = (np.uint32(k * SPAN) for k in (1, 2, 3))
 
 
 @device
@@ -106,27 +103,15 @@ def uniform_value(x: np.uint32) -> np.float32:
     return np.float32((np.float32(np.int32(x >> np.uint32(8))) - MIDDLE) * STEP_23 + STEP_24)
 
 
-@device
-def fill_words_4(key: KeyPair, i: np.uint32, first: np.uint32, x0: Words, x1: Words) -> None:
-    """`fill_words` of 4 SPAN blocks: block p of each span in lockstep with those of the others."""
-    a, b, c, d = x0[:SPAN], x0[SPAN : 2 * SPAN], x0[2 * SPAN : 3 * SPAN], x0[3 * SPAN :]
-    e, f, g, h = x1[:SPAN], x1[SPAN : 2 * SPAN], x1[2 * SPAN : 3 * SPAN], x1[3 * SPAN :]
-    for p in range(SPAN):
-        block = np.uint32(first + np.uint32(p))
-        further = (block, np.uint32(block + SPAN_1), np.uint32(block + SPAN_2), np.uint32(block + SPAN_3))
-        (a[p], b[p], c[p], d[p]), (e[p], f[p], g[p], h[p]) = threefry2x32_4(key[0], key[1], (i, i, i, i), further)
-
-
 @kernel
 def fill_words(key: KeyPair, i: int, first: int, x0: Words, x1: Words) -> None:
     """Words of direction i for the blocks first, first + 1, ... into x0 and x1."""
-    widest()
     x0, x1 = borrowed(x0), borrowed(x1)
     direction = np.uint32(i)
     origin = np.uint32(first)
-    whole = x0.size - x0.size % (4 * SPAN)
-    for b in range(0, whole, 4 * SPAN):
-        fill_words_4(key, direction, np.uint32(origin + np.uint32(b)), x0[b : b + 4 * SPAN], x1[b : b + 4 * SPAN])
+    whole = x0.size - x0.size % COUNTERS
+    for p in range(0, whole, COUNTERS):
+        fill_counters(key, direction, np.uint32(origin + np.uint32(p)), x0, x1, p)
     for p in range(whole, x0.size):
         x0[p], x1[p] = threefry2x32(key[0], key[1], direction, np.uint32(origin + np.uint32(p)))
 

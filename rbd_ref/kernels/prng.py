@@ -17,8 +17,6 @@ BASES = STREAMS["bases"]
 R0, R1, R2, R3, R4, R5, R6, R7 = (np.uint32(r) for r in (13, 15, 26, 6, 17, 29, 16, 24))
 G0, G1, G2, G3, G4, G5 = (np.uint32(group) for group in range(6))
 
-FourWords = tuple[np.uint32, np.uint32, np.uint32, np.uint32]
-
 
 @device
 def rotate(x: np.uint32, r: np.uint32) -> np.uint32:
@@ -65,79 +63,23 @@ def threefry2x32(k0: np.uint32, k1: np.uint32, x0: np.uint32, x1: np.uint32) -> 
     return inject(x0, x1, k2, k0, G5)
 
 
-# Four counters in lockstep: a round waits for the one before, and one counter alone leaves the core idle meanwhile. The
-# four take each operation one after the other, so that none waits long, with vectors of any width.
-
-
-@device
-def add_4(x: FourWords, y: FourWords) -> FourWords:
-    """x + y."""
-    return np.uint32(x[0] + y[0]), np.uint32(x[1] + y[1]), np.uint32(x[2] + y[2]), np.uint32(x[3] + y[3])
-
-
-@device
-def xor_4(x: FourWords, y: FourWords) -> FourWords:
-    """x exclusive or y."""
-    return np.uint32(x[0] ^ y[0]), np.uint32(x[1] ^ y[1]), np.uint32(x[2] ^ y[2]), np.uint32(x[3] ^ y[3])
-
-
-@device
-def rotate_4(x: FourWords, r: np.uint32) -> FourWords:
-    """x rotated left by r bits."""
-    return rotate(x[0], r), rotate(x[1], r), rotate(x[2], r), rotate(x[3], r)
-
-
-@device
-def four_rounds_4(
-    x0: FourWords, x1: FourWords, r0: np.uint32, r1: np.uint32, r2: np.uint32, r3: np.uint32
-) -> tuple[FourWords, FourWords]:
-    """`four_rounds`."""
-    x0 = add_4(x0, x1)
-    x1 = xor_4(rotate_4(x1, r0), x0)
-    x0 = add_4(x0, x1)
-    x1 = xor_4(rotate_4(x1, r1), x0)
-    x0 = add_4(x0, x1)
-    x1 = xor_4(rotate_4(x1, r2), x0)
-    x0 = add_4(x0, x1)
-    x1 = xor_4(rotate_4(x1, r3), x0)
-    return x0, x1
-
-
-@device
-def inject_4(
-    x0: FourWords, x1: FourWords, ka: np.uint32, kb: np.uint32, group: np.uint32
-) -> tuple[FourWords, FourWords]:
-    """`inject`."""
-    kb = np.uint32(kb + group)
-    return add_4(x0, (ka, ka, ka, ka)), add_4(x1, (kb, kb, kb, kb))
-
-
-@device
-def threefry2x32_4(k0: np.uint32, k1: np.uint32, x0: FourWords, x1: FourWords) -> tuple[FourWords, FourWords]:
-    """`threefry2x32` of one key and four counters."""
-    k2 = np.uint32(k0 ^ k1 ^ PARITY)
-    x0, x1 = inject_4(x0, x1, k0, k1, G0)
-    x0, x1 = four_rounds_4(x0, x1, R0, R1, R2, R3)
-    x0, x1 = inject_4(x0, x1, k1, k2, G1)
-    x0, x1 = four_rounds_4(x0, x1, R4, R5, R6, R7)
-    x0, x1 = inject_4(x0, x1, k2, k0, G2)
-    x0, x1 = four_rounds_4(x0, x1, R0, R1, R2, R3)
-    x0, x1 = inject_4(x0, x1, k0, k1, G3)
-    x0, x1 = four_rounds_4(x0, x1, R4, R5, R6, R7)
-    x0, x1 = inject_4(x0, x1, k1, k2, G4)
-    x0, x1 = four_rounds_4(x0, x1, R0, R1, R2, R3)
-    return inject_4(x0, x1, k2, k0, G5)
+@kernel
+def basis_key(seed: tuple[int, int], step: int, worker: int) -> tuple[np.uint32, np.uint32]:
+    """The key of one basis, before that of a compartment is folded in; the seed is its high and its low word."""
+    k0, k1 = np.uint32(seed[0]), np.uint32(seed[1])
+    for number in (BASES, step, worker):
+        k0, k1 = threefry2x32(k0, k1, np.uint32(0), np.uint32(number))
+    return k0, k1
 
 
 @kernel
 def basis_keys(seed: tuple[int, int], step: int, worker: int, compartments: int) -> Words:
-    """Keys (2, K) of one basis; the seed is given as its high and its low word."""
-    k0, k1 = np.uint32(seed[0]), np.uint32(seed[1])
-    for number in (BASES, step, worker):
-        k0, k1 = threefry2x32(k0, k1, np.uint32(0), np.uint32(number))
+    """Keys (2, K) of one basis. With `basis_key` written out here, LLVM takes four times as long."""
+    k0, k1 = basis_key(seed, step, worker)
     keys = np.empty((2, compartments), np.uint32)
+    high, low = keys[0], keys[1]
     for k in range(compartments):
-        keys[0, k], keys[1, k] = threefry2x32(k0, k1, np.uint32(0), np.uint32(k))
+        high[k], low[k] = threefry2x32(k0, k1, np.uint32(0), np.uint32(k))
     return keys
 
 

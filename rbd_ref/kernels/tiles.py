@@ -10,6 +10,9 @@ words:
 
 A stretch has one tile, of `sparse` several, since one has too few non-zeros to be made with wide vectors.
 
+Each family has three kernels, which are called at their addresses (_pointers.py): `family_code` compiles those of one
+family and no others.
+
 A multiple of +-1 is a flipped sign bit, and adding a zero changes no bit, as no sum here is ever -0: so all families
 have the bits of docs/specification.md, sections 6 and 7, where every entry is multiplied and added.
 Tests: tests/test_tiles.py, tests/test_operations.py.
@@ -17,16 +20,22 @@ Tests: tests/test_tiles.py, tests/test_operations.py.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, NamedTuple
+
+import numba
 import numpy as np
+from numba import types
 
 from rbd_ref._types import Float32Array, Float64Array, Words
 from rbd_ref.kernels._jit import device, kernel, on_stack, widest
+from rbd_ref.kernels._pointers import address, caller
 from rbd_ref.kernels.families import (
     BERNOULLI,
-    NORMAL,
+    CODES,
     RADEMACHER,
     SPARSE,
-    UNIFORM,
+    SRHT,
     FamilyCode,
     KeyPair,
     bernoulli_value,
@@ -37,7 +46,7 @@ from rbd_ref.kernels.families import (
     flip,
     window_of,
 )
-from rbd_ref.spec.families import ONE
+from rbd_ref.spec.families import ONE, Family
 from rbd_ref.spec.operations import LANES, TILE
 
 Sums = Float64Array  # (tiles, directions, 2): the inner product of a tile with g, and with itself
@@ -49,6 +58,22 @@ STRIDE = 16  # blocks of words that `sparse` makes at a time, so that no vector 
 MOST_BLOCKS = TILE // 2 + STRIDE
 SCRATCH = 2 * MOST_BLOCKS  # words that `hold` needs to work in
 MOST_TILE_WORDS = ENTRIES + TILE + 2 * STRIDE
+
+# What kernels at an address take. Arrays that they only read may be read-only.
+FAMILY: Any = numba.typeof(FamilyCode(0, 0, 0, 0, 0, 0))
+KEY: Any = types.UniTuple(types.uint32, 2)
+WRITTEN: Any = types.Array(types.uint32, 1, "C")
+READ: Any = types.Array(types.uint32, 1, "C", readonly=True)
+READ_FLOATS: Any = types.Array(types.float32, 1, "C", readonly=True)
+INT: Any = types.int64
+WORDS: Any = types.void(KEY, INT, INT, WRITTEN, WRITTEN)
+HOLD: Any = types.void(FAMILY, KEY, INT, INT, INT, INT, WRITTEN, WRITTEN)
+DOT: Any = types.void(READ, READ_FLOATS, types.boolean, types.float64[:, :])
+ADD: Any = types.void(types.float32, READ, types.float32[::1])
+call_words = caller(WORDS)
+call_hold = caller(HOLD)
+call_dot = caller(DOT)
+call_add = caller(ADD)
 
 
 @kernel
@@ -69,16 +94,18 @@ def tile_words(family: FamilyCode, size: int) -> int:
 
 
 @kernel
-def hold_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words) -> None:
+def hold_sparse(
+    family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words
+) -> None:
     """The non-zeros of all windows that meet elements first .. first + n - 1, and where those of each tile begin."""
-    windows = (size + window - 1) // window
+    windows = (size + family.window - 1) // family.window
     length = size // windows
     longer = size - windows * length
     low, high = window_of(first, length, longer), window_of(first + n - 1, length, longer)
     even = low - low % 2
     blocks = ((high - even) // 2 // STRIDE + 1) * STRIDE
     x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
-    fill_words(key, i, even // 2, x0, x1)
+    call_words(family.words, (key, i, even // 2, x0, x1))
     fill_sparse(x0, x1, even, length, longer, first, held[ENTRIES:])
     for t in range((n + TILE - 1) // TILE + 1):
         bound = min(t * TILE, n)
@@ -87,15 +114,34 @@ def hold_sparse(window: int, key: KeyPair, i: int, first: int, n: int, size: int
 
 
 @kernel
-def hold_pairs(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, scratch: Words, held: Words) -> None:
-    """The entries of a family with two elements a block."""
+def hold_normal(
+    family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words
+) -> None:
+    """The entries, two of each block."""
     blocks = (n + 1) // 2
     x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
-    fill_words(key, i, first // 2, x0, x1)
-    if family.code == NORMAL:
-        fill_normal(x0, x1, held.view(np.float32))
-    else:
-        fill_uniform(x0, x1, held.view(np.float32))
+    call_words(family.words, (key, i, first // 2, x0, x1))
+    fill_normal(x0, x1, held.view(np.float32))
+
+
+@kernel
+def hold_uniform(
+    family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words
+) -> None:
+    """The entries, two of each block."""
+    blocks = (n + 1) // 2
+    x0, x1 = scratch[:blocks], scratch[MOST_BLOCKS : MOST_BLOCKS + blocks]
+    call_words(family.words, (key, i, first // 2, x0, x1))
+    fill_uniform(x0, x1, held.view(np.float32))
+
+
+@kernel
+def hold_bits(
+    family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int, scratch: Words, held: Words
+) -> None:
+    """The words of blocks with 64 signs each."""
+    blocks = (n + 63) // 64
+    call_words(family.words, (key, i, first // 64, held[:blocks], held[BLOCKS : BLOCKS + blocks]))
 
 
 @kernel
@@ -105,13 +151,7 @@ def hold(family: FamilyCode, key: KeyPair, i: int, first: int, n: int, size: int
     `scratch` has SCRATCH places, `held` what `tile_words` says for each tile, or MOST_TILE_WORDS. All of both may be
     written.
     """
-    if family.code == SPARSE:
-        hold_sparse(family.window, key, i, first, n, size, scratch, held)
-    elif family.code <= UNIFORM:
-        hold_pairs(family, key, i, first, n, scratch, held)
-    else:
-        blocks = (n + 63) // 64
-        fill_words(key, i, first // 64, held[:blocks], held[BLOCKS : BLOCKS + blocks])
+    call_hold(family.hold, (family, key, i, first, n, size, scratch, held))
 
 
 @device
@@ -194,19 +234,38 @@ def lane_sum_sparse(entries: Words, g: Float32Array) -> float:
 
 
 @kernel
+def dot_floats(held: Words, g: Float32Array, square: bool, sums: Sums) -> None:
+    """`dot` of entries."""
+    phi = held.view(np.float32)
+    sums[0, 0] = lane_sum(phi, g)
+    sums[0, 1] = lane_sum(phi, phi[: g.size]) if square else 0.0
+
+
+@kernel
+def dot_signs(held: Words, g: Float32Array, square: bool, sums: Sums) -> None:
+    """`dot` of signs."""
+    sums[0, 0] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g)
+    sums[0, 1] = g.size
+
+
+@kernel
+def dot_bernoulli(held: Words, g: Float32Array, square: bool, sums: Sums) -> None:
+    """`dot` of signs less 1/2."""
+    lane_sums_bernoulli(held[:BLOCKS], held[BLOCKS:], g, sums[0])
+
+
+@kernel
+def dot_sparse(held: Words, g: Float32Array, square: bool, sums: Sums) -> None:
+    """`dot` of non-zeros."""
+    for t in range((g.size + TILE - 1) // TILE):
+        sums[t, 0] = lane_sum_sparse(held[held[t] : held[t + 1]], g)
+        sums[t, 1] = held[t + 1] - held[t]
+
+
+@kernel
 def dot(family: FamilyCode, held: Words, g: Float32Array, square: bool, sums: Sums) -> None:
     """The sums of each tile of a stretch with g, the part of a vector that it lies over, and if asked with itself."""
-    if family.code == SPARSE:
-        for t in range((g.size + TILE - 1) // TILE):
-            sums[t, 0] = lane_sum_sparse(held[held[t] : held[t + 1]], g)
-            sums[t, 1] = held[t + 1] - held[t]
-    elif family.code == RADEMACHER:
-        sums[0, 0], sums[0, 1] = lane_sum_signs(held[:BLOCKS], held[BLOCKS:], g), g.size
-    elif family.code == BERNOULLI:
-        lane_sums_bernoulli(held[:BLOCKS], held[BLOCKS:], g, sums[0])
-    else:
-        phi = held.view(np.float32)
-        sums[0, 0], sums[0, 1] = lane_sum(phi, g), (lane_sum(phi, phi[: g.size]) if square else 0.0)
+    call_dot(family.dot, (held, g, square, sums))
 
 
 @kernel
@@ -218,9 +277,16 @@ def add_multiple(a: np.float32, phi: Float32Array, u: Float32Array) -> None:
 
 
 @kernel
-def add_signs(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
-    """u <- u + a phi of the signs of these blocks."""
+def add_floats(a: np.float32, held: Words, u: Float32Array) -> None:
+    """`add` of entries."""
+    add_multiple(a, held.view(np.float32), u)
+
+
+@kernel
+def add_signs(a: np.float32, held: Words, u: Float32Array) -> None:
+    """`add` of signs."""
     widest()
+    x0, x1 = held[:BLOCKS], held[BLOCKS:]
     whole = u.size // 64
     for p in range(whole):
         for b in range(32):
@@ -232,9 +298,10 @@ def add_signs(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
 
 
 @kernel
-def add_bernoulli(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
-    """u <- u + a phi of the entries of these blocks."""
+def add_bernoulli(a: np.float32, held: Words, u: Float32Array) -> None:
+    """`add` of signs less 1/2."""
     widest()
+    x0, x1 = held[:BLOCKS], held[BLOCKS:]
     whole = u.size // 64
     for p in range(whole):
         for b in range(32):
@@ -246,8 +313,9 @@ def add_bernoulli(a: np.float32, x0: Words, x1: Words, u: Float32Array) -> None:
 
 
 @kernel
-def add_sparse(a: np.float32, entries: Words, u: Float32Array) -> None:
-    """u <- u + a phi at these non-zeros."""
+def add_sparse(a: np.float32, held: Words, u: Float32Array) -> None:
+    """`add` of non-zeros."""
+    entries = held[held[0] : held[(u.size + TILE - 1) // TILE]]
     for q in range(entries.size):
         u[entries[q] >> np.uint32(1)] += flip(a, entries[q], 0)
 
@@ -255,14 +323,7 @@ def add_sparse(a: np.float32, entries: Words, u: Float32Array) -> None:
 @kernel
 def add(family: FamilyCode, a: np.float32, held: Words, u: Float32Array) -> None:
     """u <- u + a phi over a stretch, product and sum each rounded once; u is the part that the stretch lies over."""
-    if family.code == SPARSE:
-        add_sparse(a, held[held[0] : held[(u.size + TILE - 1) // TILE]], u)
-    elif family.code == RADEMACHER:
-        add_signs(a, held[:BLOCKS], held[BLOCKS:], u)
-    elif family.code == BERNOULLI:
-        add_bernoulli(a, held[:BLOCKS], held[BLOCKS:], u)
-    else:
-        add_multiple(a, held.view(np.float32), u)
+    call_add(family.add, (a, held, u))
 
 
 @kernel
@@ -273,3 +334,37 @@ def fill(
     hold(family, key, i, first, phi.size, size, scratch, held)
     phi[:] = np.float32(0)
     add(family, ONE, held, phi)
+
+
+class Kernels(NamedTuple):
+    """The three kernels of a family."""
+
+    hold: Any
+    dot: Any
+    add: Any
+
+
+KERNELS = {
+    "normal": Kernels(hold_normal, dot_floats, add_floats),
+    "uniform": Kernels(hold_uniform, dot_floats, add_floats),
+    "rademacher": Kernels(hold_bits, dot_signs, add_signs),
+    "bernoulli-graphcore": Kernels(hold_bits, dot_bernoulli, add_bernoulli),
+    "sparse": Kernels(hold_sparse, dot_sparse, add_sparse),
+}
+
+
+@cache
+def family_code(family: Family) -> FamilyCode:
+    """A family as kernels take it; its kernels are compiled, or loaded, at the first call."""
+    code = CODES[family.name]
+    if code == SRHT:  # has no stretches: hadamard.py
+        return FamilyCode(code, family.window, 0, 0, 0, 0)
+    found = KERNELS[family.name]
+    return FamilyCode(
+        code,
+        family.window,
+        words=address(fill_words, WORDS),
+        hold=address(found.hold, HOLD),
+        dot=address(found.dot, DOT),
+        add=address(found.add, ADD),
+    )
