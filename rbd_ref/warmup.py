@@ -25,6 +25,7 @@ from rbd_ref.data.datasets import STANDARDS
 from rbd_ref.kernels import _jit
 from rbd_ref.kernels.backend import SMALL
 from rbd_ref.kernels.compiling import watch_compiling
+from rbd_ref.kernels.tiles import KERNELS
 from rbd_ref.models import networks
 from rbd_ref.training.logbook import stderr
 
@@ -42,6 +43,12 @@ def directions(family: str, D: int) -> None:
     basis.directions([0], 0)
 
 
+def families() -> None:
+    """What each family has of its own."""
+    for family in KERNELS:
+        directions(family, 100)
+
+
 def gradients(net: str, data: str) -> None:
     """Loss and gradient of a network, its predictions, and the augmentation of its images."""
     shape = STANDARDS[data].shape
@@ -56,7 +63,7 @@ WORK: tuple[Callable[[], None], ...] = (  # the longest first
     partial(gradients, "resnet8", "cifar-10"),
     partial(directions, "normal", 8 * SMALL),
     partial(directions, "srht", 8 * SMALL),
-    partial(directions, "normal", 100),
+    families,
     partial(gradients, "cnn", "mnist"),
     partial(directions, "srht", 100),
     partial(gradients, "fc", "digits"),

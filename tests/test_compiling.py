@@ -64,7 +64,7 @@ def test_the_first_run_says_that_it_compiles_and_the_second_does_not(tmp_path: P
         assert done.stdout.startswith(f"run folder  {name}\n")
         said.append(done.stderr)
         took.append(time.perf_counter() - began)
-    sentence = "compiling kernels (once, about 20 s; `rbd warmup` does it beforehand)\n"
+    sentence = "compiling kernels (once, about 10 s; `rbd warmup` does it beforehand)\n"
     assert [text.count(sentence) for text in said] == [1, 0]
     assert json.loads((tmp_path / "first" / "result.json").read_text())["seconds"] < (took[0] - took[1]) / 2
     lines = [json.loads(line) for line in (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()]

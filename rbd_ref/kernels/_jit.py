@@ -167,6 +167,16 @@ def _borrowed(_: Any, array: Any) -> Any:
     return array(array), generate
 
 
+def _reading(_: Any, array: Any) -> Any:
+    """Typing and code of `reading`: the same array, of a type that cannot be written to."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        context.nrt.incref(builder, array, arguments[0])
+        return context.cast(builder, arguments[0], array, signature.return_type)
+
+    return array.copy(readonly=True)(array), generate
+
+
 def _on_stack(_: Any, n: Any) -> Any:
     """Typing and code of `on_stack`: an array of which nobody else knows."""
     size = n.literal_value
@@ -192,7 +202,7 @@ def _nothing() -> None:
 
 
 def _itself(array: Any) -> Any:
-    """`borrowed` where kernels run as plain Python."""
+    """`borrowed` and `reading` where kernels run as plain Python."""
     return array
 
 
@@ -206,3 +216,6 @@ on_stack: Any = _empty if config.DISABLE_JIT else intrinsic(prefer_literal=True)
 # An argument whose parts are taken over and over: counting references is atomic, which takes as long as a small part's
 # work. The caller has the array, so it stays; what a kernel allocates itself must not be borrowed in the same kernel.
 borrowed: Any = _itself if config.DISABLE_JIT else intrinsic(_borrowed)
+
+# An array that is only read, where the same kernel is also given arrays that are read-only: Numba compiles it once.
+reading: Any = _itself if config.DISABLE_JIT else intrinsic(_reading)

@@ -191,7 +191,8 @@ def _srht(low: Lowered, compartments: range, g: Float32Array, a: Float32Array, u
     small, large = plan.by_size(SMALL if numba.get_num_threads() > 1 else plan.D)
     small = small[(small >= compartments.start) & (small < compartments.stop)]
     if small.size:
-        operations.srht_per_compartment(low.keys, plan.layout, small, low.divisors, g, a, u)
+        where = operations.srht_address()
+        operations.srht_per_compartment(where, low.keys, plan.layout, small, low.divisors, g, a, u)
     for k in (k for k in large if k in compartments):
         here = plan.elements(k)
         operations.srht_cooperative(low.key(k), plan.sizes[k], low.divisors[k], g[here], a[plan.directions(k)], u[here])

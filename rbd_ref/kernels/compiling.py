@@ -18,7 +18,7 @@ from numba.core import event
 FUNCTION = "numba:compile"
 LOCK = "numba:compiler_lock"
 events: Any = event  # which has no types
-ABOUT = 20  # seconds that the kernels of a run take on a usual core
+ABOUT = 10  # seconds that the kernels of a run take on a usual core
 
 
 def _nobody(_: Compiling) -> None:

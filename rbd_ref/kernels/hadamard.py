@@ -9,7 +9,7 @@ import numpy as np
 
 from rbd_ref._types import Float32Array, Indices, Words
 from rbd_ref.kernels._butterflies import LANES, first_levels
-from rbd_ref.kernels._jit import device, kernel, parallel_kernel, prange, widest
+from rbd_ref.kernels._jit import device, kernel, parallel_kernel, prange, reading, widest
 from rbd_ref.kernels.families import KeyPair, fill_words, flip
 from rbd_ref.kernels.prng import threefry2x32
 from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
@@ -219,12 +219,19 @@ def analyse(key: KeyPair, chosen: Indices, g: Float32Array, x: Float32Array) -> 
 
 
 @kernel
+def put(a: Float32Array, chosen: Indices, x: Float32Array) -> None:
+    """x = +0 but for the coefficients at their rows. `x[chosen] = a` would compile what checks and prints shapes."""
+    x[:] = np.float32(0)
+    for i in range(a.size):
+        x[chosen[i]] = a[i]
+
+
+@kernel
 def synthesise(key: KeyPair, chosen: Indices, a: Float32Array, u: Float32Array, x: Float32Array) -> None:
     """u <- u + sum_i a_i phi_i of the chosen rows: the coefficients at their rows, transform, signs."""
-    x[:] = np.float32(0)
-    x[chosen] = a
+    put(a, chosen, x)
     transform(x)
-    add_signed(key, x, u)
+    add_signed(key, reading(x), u)
 
 
 # By all threads in cooperation, for one large compartment: the same words, butterflies and signs, so the same bits.

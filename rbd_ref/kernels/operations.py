@@ -7,13 +7,30 @@ Tests: tests/test_operations.py.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
+from numba import types
 
 from rbd_ref._types import Float32Array, Float64Array, Indices, Words
 from rbd_ref.kernels import hadamard
 from rbd_ref.kernels._jit import borrowed, kernel, parallel_kernel, prange
+from rbd_ref.kernels._pointers import address, caller
 from rbd_ref.kernels.families import FamilyCode, KeyPair
-from rbd_ref.kernels.tiles import MOST_TILE_WORDS, SCRATCH, STRETCH, Sums, add, dot, hold, stretch, tile_words
+from rbd_ref.kernels.tiles import (
+    KEY,
+    MOST_TILE_WORDS,
+    READ_FLOATS,
+    SCRATCH,
+    STRETCH,
+    Sums,
+    add,
+    dot,
+    hold,
+    stretch,
+    tile_words,
+)
 from rbd_ref.spec.compartments import Layout
 from rbd_ref.spec.operations import LEAST_COEFFICIENT, TILE
 
@@ -238,8 +255,34 @@ def descend_cooperative(
         coefficients(sums, divisor, a[s * batch : (s + 1) * batch])
 
 
+@kernel
+def srht_compartment(
+    key: KeyPair, divisor: float, size: int, g: Float32Array, a: Float32Array, u: Float32Array
+) -> None:
+    """One compartment of `srht` in one thread: g into a unless g is empty, then a into u unless u is empty."""
+    rows = hadamard.rows(key, size, a.size)
+    x = np.empty(hadamard.padded(size), np.float32)
+    if g.size > 0:
+        inner = hadamard.analyse(key, rows, g, x)
+        for i in range(a.size):
+            a[i] = coefficient(float(inner[i]), 1.0, divisor)
+    if u.size > 0:
+        hadamard.synthesise(key, rows, a, u, x)
+
+
+SRHT_COMPARTMENT: Any = types.void(KEY, types.float64, types.int64, READ_FLOATS, types.float32[::1], types.float32[::1])
+call_srht = caller(SRHT_COMPARTMENT)
+
+
+@cache
+def srht_address() -> int:
+    """Where `srht_compartment` is."""
+    return address(srht_compartment, SRHT_COMPARTMENT)
+
+
 @parallel_kernel
 def srht_per_compartment(
+    where: int,
     keys: Words,
     layout: Layout,
     chosen: Indices,
@@ -248,20 +291,12 @@ def srht_per_compartment(
     a: Float32Array,
     u: Float32Array,
 ) -> None:
-    """Small compartments of `srht`, each in one thread: g into a unless g is empty, then a into u unless u is empty."""
+    """Small compartments, each in one thread: the kernel at `where` is `srht_compartment`."""
     for q in prange(chosen.size):
         k = chosen[q]
         here = slice(layout.bounds[k], layout.bounds[k + 1])
         part, key = a[layout.offsets[k] : layout.offsets[k + 1]], (keys[0, k], keys[1, k])
-        size = layout.bounds[k + 1] - layout.bounds[k]
-        rows = hadamard.rows(key, size, part.size)
-        x = np.empty(hadamard.padded(size), np.float32)
-        if g.size > 0:
-            inner = hadamard.analyse(key, rows, g[here], x)
-            for i in range(part.size):
-                part[i] = coefficient(float(inner[i]), 1.0, divisors[k])
-        if u.size > 0:
-            hadamard.synthesise(key, rows, part, u[here], x)
+        call_srht(where, (key, divisors[k], here.stop - here.start, g[here], part, u[here]))
 
 
 @kernel
@@ -276,8 +311,7 @@ def srht_cooperative(
         hadamard.transform_cooperative(x)
         for i in range(a.size):
             a[i] = coefficient(float(x[rows[i]]), 1.0, divisor)
-        x[:] = np.float32(0)
     if u.size > 0:
-        x[rows] = a
+        hadamard.put(a, rows, x)
         hadamard.transform_cooperative(x)
         hadamard.add_signed_cooperative(key, x, u)

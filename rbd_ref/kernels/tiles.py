@@ -60,8 +60,9 @@ SCRATCH = 2 * MOST_BLOCKS  # words that `hold` needs to work in
 MOST_TILE_WORDS = ENTRIES + TILE + 2 * STRIDE
 
 # What kernels at an address take. Arrays that they only read may be read-only.
-FAMILY: Any = numba.typeof(FamilyCode(0, 0, 0, 0, 0, 0))
-KEY: Any = types.UniTuple(types.uint32, 2)
+typeof: Any = numba.typeof  # which has no types
+FAMILY = typeof(FamilyCode(0, 0, 0, 0, 0, 0))
+KEY = typeof((np.uint32(0), np.uint32(0)))
 WRITTEN: Any = types.Array(types.uint32, 1, "C")
 READ: Any = types.Array(types.uint32, 1, "C", readonly=True)
 READ_FLOATS: Any = types.Array(types.float32, 1, "C", readonly=True)
