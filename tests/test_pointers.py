@@ -12,7 +12,7 @@ from tools import run_python
 
 READ = types.Array(types.float32, 1, "C", readonly=True)
 SIGNATURE = types.void(types.int64, types.float32, READ, types.float32[::1])
-call = caller(SIGNATURE)
+call = caller(lambda *_: SIGNATURE)
 
 
 @kernel

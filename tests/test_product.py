@@ -135,7 +135,17 @@ def test_parts_do_not_change_a_bit(count: int, parts: int) -> None:
     start = pseudo_random(3, n)
     index(a, b, expected, start, floor=-0.25)
     products.multiply_in_parallel(
-        a, *index.indices[:2], b, start, found, *index.indices[2:], False, F32(-0.25), count, parts
+        products._address(a.dtype),
+        a,
+        *index.indices[:2],
+        b,
+        start,
+        found,
+        *index.indices[2:],
+        False,
+        F32(-0.25),
+        count,
+        parts,
     )
     np.testing.assert_array_equal(words(found), words(expected))
     images = a.reshape(count, m + taps, k)

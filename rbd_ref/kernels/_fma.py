@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
@@ -47,6 +47,8 @@ def _probe() -> str:
 
 # Whether a register holds a whole vector: then there are 32 of them, and tiles of two vectors.
 WIDE = not config.DISABLE_JIT and "zmm" in _probe()
+# Terms that a tile of one vector takes before it looks whether there are more.
+TERMS = 4
 # Rows of a tile, each a sum in one vector or two: as many as keep the units busy, or as 16 registers of 32 bytes hold.
 ROWS = 8 if WIDE else 6
 
@@ -183,32 +185,51 @@ class _Vectors:  # pragma: no cover
         return self.builder.select(self.builder.fcmp_ordered("<=", value, floor), floor, value)
 
 
+class _Depth(NamedTuple):
+    """The terms k of a tile: where terms[k] and b[0] are, how far the rows of b are apart, and how many there are."""
+
+    terms: Any
+    b: Any
+    step: Any
+    depth: Any
+
+
+def _term(vectors: _Vectors, factors: list[Any], place: Any, b: Any, sums: list[Any]) -> list[Any]:  # pragma: no cover
+    """Each sum takes fma(factor[place], b, sum), row by row of one vector, then of the next."""
+    builder = vectors.builder
+    columns = [vectors.load(builder.gep(b, [I64(j)])) for j in vectors.columns(len(sums) // len(factors))]
+    taken = [vectors.splat(builder.load(builder.gep(factor, [place]))) for factor in factors]
+    pairs = [(a, column) for column in columns for a in taken]
+    return [vectors.fma(a, column, total) for (a, column), total in zip(pairs, sums, strict=True)]
+
+
 def _sums(
-    vectors: _Vectors, factors: list[Any], terms: Any, b: Any, step: Any, depth: Any, sums: list[Any]
+    vectors: _Vectors, factors: list[Any], along: _Depth, first: Any, sums: list[Any], at_once: int
 ) -> Any:  # pragma: no cover
-    """The loop over k: each sum takes fma(factor[terms[k]], b[k], sum), row by row of one vector, then of the next."""
+    """The loop over k from `first` on, so many terms in each round, as long as there are that many."""
     builder = vectors.builder
     before = builder.block
     loop = builder.append_basic_block("terms")
     after = builder.append_basic_block("sums")
-    builder.cbranch(builder.icmp_signed("<", I64(0), depth), loop, after)
+    last = builder.sub(along.depth, I64(at_once))
+    begun = (first, builder.gep(along.b, [builder.mul(first, along.step)]), *sums)
+    builder.cbranch(builder.icmp_signed("<=", first, last), loop, after)
     builder.position_at_end(loop)
-    phis = [builder.phi(value.type) for value in (I64(0), b, *sums)]
-    k, pointer, *current = phis
-    place = builder.load(builder.gep(terms, [k]))
-    columns = [vectors.load(builder.gep(pointer, [I64(j)])) for j in vectors.columns(len(sums) // len(factors))]
-    taken = [vectors.splat(builder.load(builder.gep(factor, [place]))) for factor in factors]
-    pairs = [(a, column) for column in columns for a in taken]
-    further = [vectors.fma(a, column, total) for (a, column), total in zip(pairs, current, strict=True)]
-    following = [builder.add(k, I64(1)), builder.gep(pointer, [step]), *further]
-    for phi, first, other in zip(phis, (I64(0), b, *sums), following, strict=True):
-        phi.add_incoming(first, before)
+    phis = [builder.phi(value.type) for value in begun]
+    k, pointer, *further = phis
+    for _ in range(at_once):
+        further = _term(vectors, factors, builder.load(builder.gep(along.terms, [k])), pointer, further)
+        k = builder.add(k, I64(1))
+        pointer = builder.gep(pointer, [along.step])
+    following = (k, pointer, *further)
+    for phi, start, other in zip(phis, begun, following, strict=True):
+        phi.add_incoming(start, before)
         phi.add_incoming(other, loop)
-    builder.cbranch(builder.icmp_signed("<", following[0], depth), loop, after)
+    builder.cbranch(builder.icmp_signed("<=", k, last), loop, after)
     builder.position_at_end(after)
-    results = [builder.phi(vectors.type) for _ in sums]
-    for phi, first, other in zip(results, sums, further, strict=True):
-        phi.add_incoming(first, before)
+    results = [builder.phi(value.type) for value in (first, *sums)]
+    for phi, start, other in zip(results, (first, *sums), (k, *further), strict=True):
+        phi.add_incoming(start, before)
         phi.add_incoming(other, loop)
     return results
 
@@ -238,7 +259,11 @@ def _generate(
     sums = [vectors.load(builder.select(keep, *places)) for places in zip(targets, firsts, strict=True)]
     depth = unpacked(builder, b.shape, 2)[0]
     step = builder.sdiv(unpacked(builder, b.strides, 2)[0], I64(vectors.size))
-    sums = _sums(vectors, factors, terms.data, builder.gep(b.data, [j]), step, depth, sums)
+    along = _Depth(terms.data, builder.gep(b.data, [j]), step, depth)
+    k = I64(0)
+    if number == 1:  # more vectors have enough to do in a round
+        k, *sums = _sums(vectors, factors, along, k, sums, TERMS)
+    _, *sums = _sums(vectors, factors, along, k, sums, 1)
     least = vectors.splat(floor)
     for value, target in zip(sums, targets, strict=True):
         vectors.store(vectors.at_least(value, least), target)

@@ -5,8 +5,10 @@ inside the other the innermost is compiled five times. A call at an address ends
 function to the caller at run time, so only what a run uses is compiled at all.
 
     SIGNATURE = types.void(types.int64, types.uint32[::1])
-    call = caller(SIGNATURE)                    # call(address, (n, words)) inside a kernel
+    call = caller(lambda *_: SIGNATURE)         # call(address, (n, words)) inside a kernel
     where = address(some_kernel, SIGNATURE)     # compiles some_kernel, or loads it
+
+The signature may depend on the types of the arguments, which `caller` is told.
 
 Tests: tests/test_pointers.py.
 """
@@ -43,10 +45,12 @@ def _compiled_address(kernel: Any, signature: Any) -> int:  # pragma: no cover
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))
 
 
-def _compiled_caller(signature: Any) -> Any:  # pragma: no cover
+def _compiled_caller(signature_of: Callable[..., Any]) -> Any:  # pragma: no cover
     """An intrinsic that casts its arguments as an ordinary call would, and passes on what the kernel raises."""
 
     def typing(_: Any, address: Any, arguments: Any) -> Any:
+        signature = signature_of(*arguments)
+
         def generate(context: Any, builder: Any, types: Any, values: Any) -> Any:
             place, together = values
             convention = context.call_conv
@@ -67,4 +71,4 @@ def _compiled_caller(signature: Any) -> Any:  # pragma: no cover
 
 
 address: Callable[[Any, Any], int] = _plain_address if config.DISABLE_JIT else _compiled_address
-caller: Callable[[Any], Any] = (lambda signature: _plain_call) if config.DISABLE_JIT else _compiled_caller
+caller: Callable[[Any], Any] = (lambda signature_of: _plain_call) if config.DISABLE_JIT else _compiled_caller

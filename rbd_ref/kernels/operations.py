@@ -271,7 +271,7 @@ def srht_compartment(
 
 
 SRHT_COMPARTMENT: Any = types.void(KEY, types.float64, types.int64, READ_FLOATS, types.float32[::1], types.float32[::1])
-call_srht = caller(SRHT_COMPARTMENT)
+call_srht = caller(lambda *_: SRHT_COMPARTMENT)
 
 
 @cache

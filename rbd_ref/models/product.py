@@ -12,14 +12,17 @@ Tests: tests/test_product.py.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
+from numba import types
 
 from rbd_ref._types import Indices
 from rbd_ref.kernels._fma import BYTES, ROWS, WIDE, check_hardware, edge_tile, tile, wide_tile
 from rbd_ref.kernels._jit import kernel, parallel_kernel, prange, widest
+from rbd_ref.kernels._pointers import address, caller
 
 Array = Any  # a float array, or autograd's box around one
 
@@ -60,24 +63,46 @@ def multiply(
                     edge_tile(a, rows, i, end - 1, shift, terms, b[t], whole, start, c, places, to, more, least, left)
 
 
+def _signature(number: Any) -> Any:
+    """What `multiply` takes, of floats of this type. Arrays that it only reads may be read-only."""
+    floats, places, taps, b = (
+        types.Array(kind, dimensions, "C", readonly=True)
+        for kind, dimensions in ((number, 1), (types.int64, 1), (types.int64, 2), (number, 3))
+    )
+    arrays = (floats, places, places, b, floats, types.Array(number, 1, "C"), places, taps, places)
+    return types.void(*arrays, types.boolean, number, *(types.int64,) * 4)
+
+
+call_multiply = caller(lambda a, *_: _signature(a.dtype))
+
+
+@cache
+def _address(dtype: Any) -> int:
+    """Where `multiply` is, for floats of this type."""
+    return address(multiply, _signature(numba.from_dtype(dtype)))
+
+
 @parallel_kernel
 def multiply_in_parallel(
-    a: Array, rows: Array, terms: Array, b: Array, start: Array, c: Array, places: Array, taps: Array, images: Array,
-    keep: bool, floor: Any, count: int, parts: int,
+    where: int, a: Array, rows: Array, terms: Array, b: Array, start: Array, c: Array, places: Array, taps: Array,
+    images: Array, keep: bool, floor: Any, count: int, parts: int,
 ) -> None:  # fmt: skip
-    """`multiply` of `count` images, which are divided among threads, or if there is but one its rows."""
+    """`multiply`, which is at `where`, of `count` images, which are divided among threads, or if there is but one its
+    rows; one part is computed at once, as threads would take longer to wake."""
     height = rows.shape[0]
     by_image = count > 1
     units = count if by_image else (height + ROWS - 1) // ROWS
+    if parts == 1:
+        call_multiply(where, (a, rows, terms, b, start, c, places, taps, images, keep, floor, 0, count, 0, height))
+        return
     for p in prange(parts):
         low = units * p // parts
         high = units * (p + 1) // parts
-        # One call, so that LLVM has the tiles to inline once only: it compiles in half the time.
         first = low if by_image else 0
         last = high if by_image else 1
         top = 0 if by_image else low * ROWS
         bottom = height if by_image else min(high * ROWS, height)
-        multiply(a, rows, terms, b, start, c, places, taps, images, keep, floor, first, last, top, bottom)
+        call_multiply(where, (a, rows, terms, b, start, c, places, taps, images, keep, floor, first, last, top, bottom))
 
 
 class Product:
@@ -107,12 +132,8 @@ class Product:
         keep = start is None
         arrays = (a.reshape(-1), rows, terms, b, b[0, 0] if start is None else start, c, places, taps, images)
         most = self.count if keep else self.most
-        parts = min(numba.get_num_threads(), most, self.work * b.shape[2] // GRAIN)
-        least = c.dtype.type(floor)
-        if parts > 1:
-            multiply_in_parallel(*arrays, keep, least, self.count, parts)
-        else:
-            multiply(*arrays, keep, least, 0, self.count, 0, len(rows))
+        parts = max(1, min(numba.get_num_threads(), most, self.work * b.shape[2] // GRAIN))
+        multiply_in_parallel(_address(c.dtype), *arrays, keep, c.dtype.type(floor), self.count, parts)
 
 
 def transposed(m: int, k: int) -> tuple[Indices, Indices]:
