@@ -12,7 +12,7 @@ import pytest
 
 from tools import ROOT, run_python
 
-SCRIPTS = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").glob("*.py")])
+SCRIPTS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "docs").glob("*.py")])
 ASK_ALL = """
 import contextlib, io, json, os, runpy, sys, traceback
 

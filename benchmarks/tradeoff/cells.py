@@ -1,4 +1,4 @@
-"""What is compared: four tasks, seven contenders, and how many bytes a worker may send at a step.
+"""What is compared: four tasks, seven contenders, and how many bytes a worker may send at a step; and sixteen workers.
 
 A cell is one contender on one task with one budget. Its rate is searched (run.py), from the start that is given here:
 for descent along random directions eta d / D near what SGD takes, as far as the noise of few directions allows.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FLOAT = 4  # bytes
+EPOCHS = 10
 
 TASKS = {  # data set and network, number of parameters, SGD's rate
     "fmnist-fc": ("fashion-mnist", "fc", 101_770, 2**-2),
@@ -22,6 +23,10 @@ TASKS = {  # data set and network, number of parameters, SGD's rate
 DIMS = (2, 8, 25, 80, 250, 1_000, 2_500, 10_000)
 FIRST = (250, 2_500, 25)  # the budgets of a task that come first, in floats
 ALONG = {"method": "rbd", "family": "srht"}
+WORKERS = 16
+BATCHES = {32: 10, 2: 2}  # images of a worker's batch, and epochs: as many images a step as one worker has, or 16 times
+EXCHANGES = ("independent", "shared")
+BY_CLASS = "by_class"  # no setting of the trainer: by_class.py
 PEERS = {"topk": "benchmarks.peers.topk:make", "powersgd": "benchmarks.peers.powersgd:make"}
 
 
@@ -34,6 +39,7 @@ class Cell:
     floats: int
     settings: dict[str, Any]
     start: float
+    epochs: int = EPOCHS
 
     @property
     def name(self) -> str:
@@ -89,6 +95,45 @@ def cells() -> list[Cell]:
                 found.append(cell(task, "sgd", D))
             found += [cell(task, contender, floats) for contender in contenders(floats, D)]
     return found
+
+
+def worker_cell(batch: int, by_class: bool, contender: str, exchange: str) -> Cell:
+    """Sixteen workers on the first task, each with images like those of the others or with few classes."""
+    task = "fmnist-fc"
+    alone = cell(task, contender, TASKS[task][2] if contender == "sgd" else FIRST[0])
+    together = {"workers": WORKERS, "batch_size": batch, "combine": "mean"}
+    if contender != "sgd":
+        together["exchange"] = exchange
+    if by_class:
+        together[BY_CLASS] = True
+    name = f"workers-{batch}-{'classes' if by_class else 'alike'}"
+    kind = contender if contender == "sgd" else f"{contender}-{exchange}"
+    return Cell(name, kind, alone.floats, alone.settings | together, alone.start, BATCHES[batch])
+
+
+def worker_cells() -> list[Cell]:
+    """SGD, and plain and with memory along bases of one's own or one basis for all."""
+    found = []
+    for batch in BATCHES:
+        for by_class in (False, True):
+            found.append(worker_cell(batch, by_class, "sgd", ""))
+            along = [(contender, exchange) for contender in ("memory", "rbd") for exchange in EXCHANGES]
+            found += [worker_cell(batch, by_class, *each) for each in along]
+    return found
+
+
+def twenty_cells() -> list[Cell]:
+    """The paper's budget for twice as long."""
+    return [cell("fmnist-fc", name, FIRST[0]) for name in ("memory", "rbd", "memory-sign", "topk")] + [
+        cell("fmnist-fc", "sgd", TASKS["fmnist-fc"][2])
+    ]
+
+
+def long_cells() -> list[Cell]:
+    """The paper's hardest task."""
+    return [cell("cifar-cnn", name, FIRST[0]) for name in ("memory", "memory-sign", "rbd", "topk")] + [
+        cell("cifar-cnn", "sgd", TASKS["cifar-cnn"][2])
+    ]
 
 
 def rates(start: float) -> list[float]:

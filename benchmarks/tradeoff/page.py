@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "docs")]
 
-from cells import FLOAT, TASKS, Cell, cells  # noqa: E402
+from cells import EXCHANGES, FLOAT, TASKS, WORKERS, Cell, cells, long_cells, twenty_cells, worker_cells  # noqa: E402
 from pages import put, table  # noqa: E402
-from run import LONG_CELLS, RESULTS, SEEDS  # noqa: E402
+from run import RESULTS, SEEDS  # noqa: E402
 
 QUANTILE = {2: 12.706, 3: 4.303}  # of Student's t, two-sided 95 %, by number of seeds
 NAMES = {
@@ -64,9 +64,9 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def figure(cell: Cell) -> Figure | None:
+def figure(cell: Cell, suffix: str = "") -> Figure | None:
     """The mean of a cell, once a seed is there."""
-    runs = [run for seed in range(SEEDS) if (run := read(f"{cell.name}-{seed}")) and "sha256" in run]
+    runs = [run for seed in range(SEEDS) if (run := read(f"{cell.name}{suffix}-{seed}")) and "sha256" in run]
     if not runs:
         return None
     values = [100 * run["validation_accuracy"] for run in runs]
@@ -144,15 +144,47 @@ def by_bytes(found: list[Figure], task: str) -> str:
 
 
 def long_runs() -> str:
-    """The long runs: accuracy after some epochs."""
-    marks = (1, 5, 10, 25, 50, 75, 100)
+    """The long runs: accuracy after some epochs, of the first seed, and the mean at the end."""
+    marks = (1, 5, 10, 25, 50, 75)
     rows = []
-    for name in LONG_CELLS:
-        run = read(f"cifar-cnn-{name}-{122_570 if name == 'sgd' else 250}-long")
-        if run and "curve" in run:
+    for cell in long_cells():
+        run = read(f"{cell.name}-long-0")
+        found = figure(cell, "-long")
+        if run and found:
             curve = [f"{100 * run['curve'][epoch - 1]:.1f}" for epoch in marks]
-            rows.append([NAMES[name], f"{run['settings']['lr']:g}", *curve, f"{100 * run['test_accuracy']:.1f}"])
-    return table(["", "rate", *(f"epoch {epoch}" for epoch in marks), "test"], rows)
+            test = f"{100 * run['test_accuracy']:.1f}"
+            rows.append([NAMES[cell.contender], f"{found.rate:g}", *curve, shown(found), test])
+    return table(["", "rate", *(f"epoch {epoch}" for epoch in marks), "epoch 100", "test"], rows)
+
+
+def twenty() -> str:
+    """Twenty epochs."""
+    rows = []
+    for cell in twenty_cells():
+        if found := figure(cell, "-20"):
+            rows.append([NAMES[cell.contender], f"{found.bytes:,.0f}", f"{found.rate:g}", shown(found)])
+    return table(["", "bytes a step", "rate", "validation"], rows)
+
+
+def workers() -> str:
+    """Sixteen workers: a row for every method and exchange, a column for every batch and kind of data."""
+    columns = list(dict.fromkeys(cell.task for cell in worker_cells()))
+    rows = []
+    for kind in dict.fromkeys(cell.contender for cell in worker_cells()):
+        contender, _, exchange = kind.partition("-")
+        cells = {cell.task: cell for cell in worker_cells() if cell.contender == kind}
+        found = {task: each for task, cell in cells.items() if (each := figure(cell))}
+        name = f"{NAMES[contender]}, {exchange}" if exchange in EXCHANGES else NAMES[contender]
+        sent = f"{FLOAT * next(iter(cells.values())).floats:,}"
+        rows.append([name, sent, *(shown(found[task]) if task in found else "" for task in columns)])
+    heads = [f"batch {batch}, {kind}" for _, batch, kind in (task.split("-") for task in columns)]
+    return table([f"{WORKERS} workers", "bytes a worker and step", *heads], rows)
+
+
+def tables(found: list[Figure]) -> dict[str, str]:
+    """All tables of the page."""
+    by_task = {task: by_bytes(found, task) for task in TASKS}
+    return by_task | {"long": long_runs(), "twenty": twenty(), "workers": workers()}
 
 
 def main() -> None:
@@ -162,11 +194,10 @@ def main() -> None:
     parser.add_argument("--page", type=Path, metavar="FILE", help="whose tables are replaced")
     options = parser.parse_args()
     found, missing = figures()
-    tables = {task: by_bytes(found, task) for task in TASKS} | {"long": long_runs()}
     if options.picture:
         draw(found, options.picture)
     if options.page:
-        put(options.page, tables)
+        put(options.page, tables(found))
     print(f"{len(found)} cells, {missing} missing")
 
 

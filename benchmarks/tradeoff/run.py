@@ -2,10 +2,11 @@
 
 Each cell (cells.py) is trained for ten epochs without augmentation, the rate decaying to 0. Its rate is the power of
 two that gives the least loss on a quarter of the training images after training on the others; then three seeds are
-trained on all training images. `--long` trains the paper's network of CIFAR-10 for 100 epochs with the paper's
-augmentation, at the rates found. Every run that has ended is one small JSON in results/: settings, seed, curve, final
-figures, sha256 of theta, machine, seconds. Runs that have ended are not repeated, so this can be stopped and started at
-any time; of the long runs not even the part that was done is lost.
+trained on all training images. `--set twenty` trains some for 20 epochs and `--set long` the paper's network of
+CIFAR-10 for 100 epochs with the paper's augmentation, both at the rates found; `--set workers` trains with sixteen
+workers. Every run that has ended is one small JSON in results/: settings, seed, curve, final figures, sha256 of theta,
+machine, seconds. Runs that have ended are not repeated, so this can be stopped and started at any time; of the long
+runs not even the part that was done is lost.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-from cells import Cell, cell, cells, rates  # noqa: E402
+from by_class import fit_by_class  # noqa: E402
+from cells import BY_CLASS, Cell, cells, long_cells, rates, twenty_cells, worker_cells  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results")
-EPOCHS = 10
+TWENTY = 20
 LONG = 100
 SEEDS = 3
 HELD_OUT = 0.25
-LONG_CELLS = ("sgd", "memory", "memory-sign", "rbd")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Where data and unfinished runs are, and when to stop."""
+    """Where data and unfinished runs are, when to stop, and which seeds to train."""
 
     data: str
     work: str
     end: float
+    numbers: tuple[int, ...]
 
     def result(self, name: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         """What a run gave, from its file or by running it; None if there is no time left."""
@@ -61,10 +63,14 @@ class Runner:
         from rbd_ref.runs.files import RunError
 
         out = Path(self.work, name) if settings["epochs"] == LONG else None
-        config = Config(data_dir=self.data, checkpoint_every=1 if out else settings["epochs"], **settings)
+        chosen = {key: value for key, value in settings.items() if key != BY_CLASS}
+        config = Config(data_dir=self.data, checkpoint_every=1 if out else settings["epochs"], **chosen)
         began = time.perf_counter()
         try:
-            run = fit(config, out=out, resume=bool(out and (out / "config.toml").exists()))
+            if BY_CLASS in settings:
+                run = fit_by_class(config)
+            else:
+                run = fit(config, out=out, resume=bool(out and (out / "config.toml").exists()))
         except RunError as error:
             return {"settings": settings, "diverged": str(error).split(":")[0]}
         return summary(settings, run, time.perf_counter() - began)
@@ -83,28 +89,31 @@ class Runner:
                 search.losses[rate] = found.get("validation_loss", float("inf"))
         return search.best
 
-    def finish(self, cell: Cell) -> str:
-        """The search and all seeds of a cell, as far as time allows."""
+    def seeds(self, cell: Cell, suffix: str = "", **other: Any) -> str:
+        """All seeds of a cell at its best rate, as far as time allows; `other` settings have another name."""
         rate = self.search(cell)
         if rate is None:
-            return f"{cell.name}: not finished"
-        found = [self.result(f"{cell.name}-{seed}", base(cell, rate, seed)) for seed in range(SEEDS)]
+            return f"{cell.name}{suffix}: no rate yet"
+        found = [self.result(f"{cell.name}{suffix}-{seed}", base(cell, rate, seed) | other) for seed in self.numbers]
         shown = [f"{100 * run['validation_accuracy']:.2f}" for run in found if run and "sha256" in run]
-        return f"{cell.name}: rate {rate:g}, validation {', '.join(shown)} %"
+        return f"{cell.name}{suffix}: rate {rate:g}, validation {', '.join(shown)} %"
+
+    def finish(self, cell: Cell) -> str:
+        """The search and all seeds of a cell."""
+        return self.seeds(cell)
+
+    def twenty(self, cell: Cell) -> str:
+        """For twice as long."""
+        return self.seeds(cell, "-20", epochs=TWENTY)
 
     def long(self, cell: Cell) -> str:
         """A hundred epochs with augmentation."""
-        rate = self.search(cell)
-        if rate is None:
-            return f"{cell.name}: no rate yet"
-        settings = base(cell, rate, 0) | {"epochs": LONG, "augment": True}
-        found = self.result(f"{cell.name}-long", settings)
-        return f"{cell.name}, {LONG} epochs: {found and found.get('validation_accuracy')}"
+        return self.seeds(cell, "-long", epochs=LONG, augment=True)
 
 
 def base(cell: Cell, rate: float, seed: int) -> dict[str, Any]:
     """The settings of a run of a cell."""
-    return {**cell.settings, "lr": rate, "seed": seed, "epochs": EPOCHS, "schedule": "linear", "augment": False}
+    return {**cell.settings, "lr": rate, "seed": seed, "epochs": cell.epochs, "schedule": "linear", "augment": False}
 
 
 def summary(settings: dict[str, Any], run: Any, seconds: float) -> dict[str, Any]:
@@ -136,17 +145,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs side by side")
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="begin no run after so long")
     parser.add_argument("--only", default="", metavar="TEXT", help="cells whose name has this in it")
-    parser.add_argument("--long", action="store_true", help="the long runs")
+    parser.add_argument("--set", default="grid", choices=("grid", "twenty", "long", "workers"), help="which cells")
+    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
     options = parser.parse_args()
-    runner = Runner(options.data, options.work, time.time() + 60 * options.minutes)
-    chosen = [each for each in cells() if options.only in each.name]
-    work = runner.finish
-    if options.long:
-        work = runner.long
-        chosen = [cell("cifar-cnn", name, 122_570 if name == "sgd" else 250) for name in LONG_CELLS]
+    end = time.time() + 60 * options.minutes
+    runner = Runner(options.data, options.work, end, tuple(range(options.seeds)))
+    sets = {
+        "grid": (runner.finish, cells()),
+        "twenty": (runner.twenty, twenty_cells()),
+        "long": (runner.long, long_cells()),
+        "workers": (runner.finish, worker_cells()),
+    }
+    work, found = sets[options.set]
     one_thread()
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for line in pool.map(work, chosen):
+        for line in pool.map(work, [each for each in found if options.only in each.name]):
             print(line, flush=True)
     return 0
 
