@@ -11,7 +11,6 @@ from rbd_ref._types import Float32Array, Indices, Words
 from rbd_ref.kernels._butterflies import LANES, first_levels
 from rbd_ref.kernels._jit import device, kernel, parallel_kernel, prange, reading, widest
 from rbd_ref.kernels.families import KeyPair, fill_words, flip
-from rbd_ref.kernels.prng import threefry2x32
 from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
 from rbd_ref.spec.operations import TILE
 
@@ -32,9 +31,12 @@ def padded(size: int) -> int:
 def fill_row_words(key: KeyPair, first: int, words: Words) -> None:
     """The words of rows from `first` on; `first` and the number of words are even."""
     widest()
-    for p in range(words.size // 2):
-        block = np.uint32(first // 2 + p)
-        words[2 * p], words[2 * p + 1] = threefry2x32(key[0], key[1], np.uint32(ROW_COUNTER), block)
+    blocks = words.size // 2
+    x0, x1 = np.empty(blocks, np.uint32), np.empty(blocks, np.uint32)
+    fill_words(key, ROW_COUNTER, first // 2, x0, x1)
+    for p in range(blocks):
+        words[2 * p] = x0[p]
+        words[2 * p + 1] = x1[p]
 
 
 @kernel
