@@ -100,12 +100,16 @@ conformance-%.json: $(READY) always
 	@$(SETTING_$*) PYTHONPATH=tests $(BIN)/python -m rbd_ref.conformance --rbd-backend $(or $(CLASS_$*),$*) $(FLAGS_$*) --report $@ >$(@:json=log) 2>&1 || { cat $(@:json=log); exit 1; }
 	@tail -n 1 $(@:json=log)
 
+# Both sides of a comparison without AVX-512.
+AVX2 := NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2,+fma ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
 # Ratios and counts with what they were measured on, for the tables of the README and of docs/. A quiet machine is best.
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py --json benchmarks/speed.json
 	$(BIN)/python benchmarks/growth.py --json benchmarks/growth.json --picture docs/cost.png
 	$(BIN)/python benchmarks/parts.py --json benchmarks/parts.json
-	if test "$$(uname -m)" = x86_64; then NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2 $(BIN)/python benchmarks/parts.py --json benchmarks/parts-avx2.json; fi
+	if test "$$(uname -m)" = x86_64; then $(AVX2) $(BIN)/python benchmarks/parts.py --json benchmarks/parts-avx2.json; fi
+	if test "$$(uname -m)" = x86_64; then $(AVX2) $(BIN)/python benchmarks/speed.py --only-descend --json benchmarks/speed-avx2.json; fi
+	if test "$$(uname -m)" = x86_64; then $(AVX2) $(BIN)/python benchmarks/networks.py --json benchmarks/networks-avx2.json; fi
 	$(BIN)/python benchmarks/cores.py --json benchmarks/cores.json
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/networks.py --json benchmarks/networks.json

@@ -3,8 +3,9 @@
 Batches of 32, eager PyTorch with images channels last or channels first, whichever is faster. Each side has a process
 of its own, since the idle threads of one would disturb the other, the same number of threads, and its turn in every
 round, since the machine is never quiet. The best of all rounds counts; only ratios within one run mean anything.
-`processor` is the ratio of the least processor times of one thread, which others on the machine disturb less. The last
-row is a whole step of random bases descent beside one of SGD, both of this package.
+`processor` is the ratio of the least processor times of one thread, which others on the machine disturb less. Both
+sides use AVX2 only with NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2,+fma ATEN_CPU_CAPABILITY=avx2
+ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 in the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from speed import BATCH, Row, Times, best, keep, machine, timed, training_step
+from speed import BATCH, Row, Times, keep, machine, timed
 
 from rbd_ref.models import networks
 from rbd_ref.models.architectures import EPSILON, STAGES
@@ -34,7 +35,6 @@ CASES = (  # name, images, at most so many times PyTorch's time
     ("resnet8", (32, 32, 3), 1.0),
 )
 CLASSES = 10
-STEP = 1.1  # times SGD's step
 Call = Callable[[], object]
 
 
@@ -142,13 +142,6 @@ def turn(side: str, threads: int, seconds: float) -> list[tuple[float, float]]:
         return pool.submit(measure, side, threads, seconds).result()
 
 
-def step_row(seconds: float) -> Row:
-    """What random bases add to a step."""
-    times = best({method: training_step(method, "srht", "numba") for method in ("sgd", "rbd")}, seconds)
-    ratio, processor = (one / other for one, other in zip(times["rbd"], times["sgd"], strict=True))
-    return Row("a step of rbd, cnn of CIFAR-10, srht, d = 10,000", "SGD's", ratio, STEP, "x", True, processor)
-
-
 def main() -> None:
     """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -165,7 +158,6 @@ def main() -> None:
         work = f"{name}, {' x '.join(map(str, shape))}, loss and gradient"
         rows.append(Row(work, "PyTorch", ours[0] / theirs[0], target, "x", True, ours[1] / theirs[1]))
         milliseconds[work] = {side: 1e3 * times[0] for side, times in zip(sides, (ours, theirs), strict=True)}
-    rows.append(step_row(4 * options.seconds))
     print(*rows, sep="\n")
     for work, found in milliseconds.items():
         print(f"{work}: {', '.join(f'{side} {value:.3f} ms' for side, value in found.items())}")
