@@ -18,6 +18,7 @@ from tools import ROOT
 
 FOLDER = ROOT / "benchmarks" / "tradeoff"
 RESULTS = sorted((FOLDER / "results").glob("*.json"))
+NAME = re.compile(r"(.+?-\d+)((?:-20|-long)?(?:-search)?)-([^-]+(?:e-\d+)?)")
 MODULES = ("cells", "by_class", "run", "page", "pages")
 
 
@@ -55,13 +56,17 @@ def test_every_result_is_of_a_cell_with_its_settings(page: ModuleType) -> None:
     run = importlib.import_module("run")
     known = {cell.name: cell for cell in (*page.cells(), *page.worker_cells())}
     for path in RESULTS:
-        name, kind, number = re.fullmatch(r"(.+?-\d+)(?:-(20|long|search))?-([^-]+(?:e-\d+)?)", path.stem).groups()
+        name, kind, number = re.fullmatch(
+            r"(.+?-\d+)((?:-20|-long)?(?:-search)?)-([^-]+(?:e-\d+)?)", path.stem
+        ).groups()
         settings = json.loads(path.read_text())["settings"]
         expected = run.base(known[name], settings["lr"], settings["seed"])
-        expected |= {"20": {"epochs": 20}, "long": {"epochs": 100, "augment": True}}.get(kind, {})
-        expected |= {"holdout": 0.25} if kind == "search" else {}
+        searched = kind.endswith("-search")
+        expected |= {"epochs": 20} if "-20" in kind else {}
+        expected |= {"epochs": 100, "augment": True} if "-long" in kind else {}
+        expected |= {"holdout": 0.25} if searched else {}
         assert settings == expected, path.name
-        assert float(number) == settings["lr" if kind == "search" else "seed"]
+        assert float(number) == settings["lr" if searched else "seed"]
 
 
 def test_workers_by_class_see_few_classes_and_all_images(page: ModuleType) -> None:
