@@ -92,12 +92,13 @@ class JaxBackend:
 
     def __init__(self) -> None:
         try:
-            from rbd_jax import families, hadamard, networks, sweep
+            from rbd_jax import families, hadamard, networks, random, sweep
         except ImportError as error:
             raise ImportError(f"JAX is missing ({error}), pip install 'rbd-ref[jax]' brings it") from error
         self._families = families
         self._hadamard = hadamard
         self._networks = networks
+        self._random = random
         self._sweep = sweep
 
     @property
@@ -119,6 +120,11 @@ class JaxBackend:
             k, i = draw.plan.locate(index)
             row[draw.plan.elements(k)] = self._direction(Compartment(draw, k), i)
         return phi
+
+    def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
+        """Portable random numbers offset .. offset + count - 1 of a stream; as many are made as a bucket has."""
+        made = self._random.draw(law, self._sweep.bucket(count), seed, stream, offset)
+        return np.array(made[:count])
 
     def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i."""
