@@ -100,8 +100,15 @@ def mantissa(x0: Array) -> tuple[Array, Array]:
 def zero_of(x0: Array) -> Array:
     """The word 0 of any word, in a way that no compiler sees through: bit 30 of a float below 2, and |z| <= 1/3.
 
-    For `rounding.product` where no argument of the program is known to be zero."""
+    For `rounding.product` where no argument of the program is zero."""
     return (as_words(mantissa(x0)[0]) << Word(1)) >> Word(31)
+
+
+def hidden_zero(x: Array) -> Array:
+    """The word 0 as one number, made of a vector of floats; hidden from XLA also where it knows all of them.
+
+    XLA does not compute in advance what follows from indices, so the largest of many zeros stays unknown to it."""
+    return jnp.max(zero_of(as_words(x[0]) + jnp.arange(64, dtype=jnp.uint32)))
 
 
 def radius(x0: Array, zero: Array) -> Array:

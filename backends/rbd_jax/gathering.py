@@ -1,0 +1,35 @@
+"""What the devices of an axis exchange: everyone's coefficients, and their sum in one order.
+
+A reduction over devices may add in an order of its own, which differs between machines; so coefficients are gathered,
+and every device adds them up by itself, those of the first device first.
+Tests: tests/test_jax_optax.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import reduce
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from rbd_jax.rounding import Array
+
+# What all devices have the same of: `shard_map` then knows it. An older JAX does not tell the two apart.
+SAME_EVERYWHERE = {"to": "invarying"} if "to" in inspect.signature(lax.all_gather).parameters else {}
+
+
+def all_gather(x: Array, axis_name: Any) -> Array:
+    """x of each device of the axis, as rows."""
+    return lax.all_gather(x, axis_name, **SAME_EVERYWHERE)
+
+
+def in_order(rows: Array) -> Array:
+    """((row 0 + row 1) + row 2) + ..."""
+    return reduce(jnp.add, rows)
+
+
+def axis_size(axis_name: Any) -> int:
+    """How many devices the axis has, as a number."""
+    return int(lax.psum(1, axis_name))
