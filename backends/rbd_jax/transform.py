@@ -188,7 +188,7 @@ def rate_at(settings: Settings, learning_rate: Rate | None, step: Array) -> Arra
     workers = axis_size(settings.axis_name) if mean else 1
     if learning_rate is None:
         return None if workers == 1 else jnp.float32(1 / workers)
-    eta = learning_rate(step) if callable(learning_rate) else learning_rate
+    eta: Any = learning_rate(step) if callable(learning_rate) else learning_rate
     if is_traced(eta):
         return -(eta.astype(jnp.float32) / jnp.float32(workers))
     return jnp.float32(-(eta / workers))
