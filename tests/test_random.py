@@ -33,7 +33,7 @@ from strategies import seeds
 from tools import COMPILED, bits
 
 TWO_32 = 2**32
-MOST = 10_000 if COMPILED else 300
+MOST = 50_000 if COMPILED else 300  # numbers, of more tiles than one thread makes
 NAMES = {"normal": "randn", "uniform": "rand", "signs": "signs"}
 laws = pytest.mark.parametrize("law", LAWS)
 offsets = st.one_of(
@@ -124,6 +124,11 @@ def test_moments_and_distribution() -> None:
 @given(seed=seeds, stream=words, offset=offsets, count=st.integers(0, MOST))
 def test_kernel_equals_definition(law: str, seed: int, stream: int, offset: int, count: int) -> None:
     same(law, kernels.numbers(law, seed, stream, offset, count), numbers(law, seed, stream, offset, count))
+
+
+@given(seed=seeds, stream=words)
+def test_key_of_the_kernel_equals_definition(seed: int, stream: int) -> None:
+    assert tuple(kernels.number_key(divmod(seed, TWO_32), stream)) == tuple(number_key(seed, stream))
 
 
 @laws
