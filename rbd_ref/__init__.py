@@ -5,6 +5,7 @@ backend: see docs/specification.md.
 
     Basis, compartments, prng     random directions that are never stored, and the operations on them
     Config, fit, open_run         training from Python, and reading a run; RunError is what stops one
+    random                        numbers with the same bits in every library and on every device
     minimize                      the same for a function of your own, in one call
     suggest                       family, rate and costs, from the rate of SGD
     fit_grid                      many runs of it side by side
@@ -26,6 +27,7 @@ from rbd_ref.basis import Basis  # noqa: E402
 from rbd_ref.spec import compartments, prng  # noqa: E402
 
 if TYPE_CHECKING:
+    from rbd_ref import random
     from rbd_ref.runs.config import Config
     from rbd_ref.runs.files import RunError
     from rbd_ref.training.fit import fit
@@ -46,6 +48,7 @@ __all__ = [
     "minimize",
     "open_run",
     "prng",
+    "random",
     "suggest",
 ]
 
@@ -56,6 +59,7 @@ LATER = {
     "fit_grid": "rbd_ref.training.grid",
     "minimize": "rbd_ref.training.minimize",
     "open_run": "rbd_ref.training.recorded",
+    "random": "rbd_ref.random",
     "suggest": "rbd_ref.suggest",  # a module that can be called, as the command has the same name
 }
 

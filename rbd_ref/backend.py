@@ -66,9 +66,9 @@ class Backend(Protocol):
     """The operations of docs/specification.md. Callers check arguments before; a backend may trust them.
 
     It may have more, which others stand in for where they are missing (docs/backends.md): `project_part` and
-    `reconstruct_part`, that do a part of the work; `loss_and_gradient(network, theta, x, y)`, its own autodiff, for
-    runs that name it; and `faster_gradients`, true where that is faster than the reference, so that runs on this
-    backend use it without being asked.
+    `reconstruct_part`, that do a part of the work; `numbers`, portable random numbers from any offset on;
+    `loss_and_gradient(network, theta, x, y)`, its own autodiff, for runs that name it; and `faster_gradients`, true
+    where that is faster than the reference, so that runs on this backend use it without being asked.
     """
 
     name: ClassVar[str]

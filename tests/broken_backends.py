@@ -42,7 +42,8 @@ from rbd_ref.spec.families import (
 )
 from rbd_ref.spec.hadamard import ROW_COUNTER, padded
 from rbd_ref.spec.operations import LEAST_COEFFICIENT, Draw
-from rbd_ref.spec.prng import PARITY, ROTATIONS, STREAMS, root_key, threefry2x32
+from rbd_ref.spec.prng import PARITY, ROTATIONS, STREAMS, basis_keys, root_key, threefry2x32
+from rbd_ref.spec.random import LAWS, counters, entries, number_key
 
 MUTANTS: list[type[Broken]] = []
 SIGNS = Capabilities(families=("rademacher",), normalizations=("unit",))
@@ -629,6 +630,82 @@ class DirectionsBuffer(Broken):
         buffer = self.buffers.setdefault(phi.shape, np.empty_like(phi))
         buffer[:] = phi
         return buffer
+
+
+class RightNumbers(Broken):
+    """Portable random numbers by a method of its own, in steps that mutants replace; as it stands it is right."""
+
+    def place(self, offset: int, law: str) -> tuple[int, int]:
+        """The first block, and the place in it."""
+        return divmod(offset, LAWS[law].per_block)
+
+    def stream_key(self, seed: int, stream: int) -> Words:
+        return number_key(seed, stream)
+
+    def counters(self, first: int, blocks: int, law: str) -> Words:
+        return counters(first, blocks, LAWS[law].per_block)
+
+    def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
+        first, before = self.place(offset, law)
+        blocks = -(-(before + count) // LAWS[law].per_block)
+        x = self.words(self.stream_key(seed, stream), self.counters(first, blocks, law))
+        return entries(law, x)[before : before + count]
+
+
+class OffsetByBlocks(RightNumbers):
+    capabilities = SIGNS
+    fails_at = "L1"
+    bug = "Numbers begin with the first of the block that their offset is in."
+
+    def place(self, offset: int, law: str) -> tuple[int, int]:
+        return offset // LAWS[law].per_block, 0
+
+
+class OffsetInAWord(RightNumbers):
+    capabilities = NORMAL
+    fails_at = "L1"
+    bug = "The offset is taken modulo 2^32, so numbers beyond that are those of the beginning again."
+
+    def place(self, offset: int, law: str) -> tuple[int, int]:
+        return super().place(offset % 2**32, law)
+
+
+class CarryLost(RightNumbers):
+    capabilities = NORMAL
+    fails_at = "L1"
+    bug = "Numbers that run over the end of a direction go on at the beginning of the same one."
+
+    def counters(self, first: int, blocks: int, law: str) -> Words:
+        right = super().counters(first, blocks, law)
+        right[0] = right[0, :1]
+        return right
+
+
+class StreamsAdded(RightNumbers):
+    capabilities = NORMAL
+    fails_at = "L1"
+    bug = "The stream is added to the seed, so stream 1 of seed 7 is stream 7 of seed 1."
+
+    def stream_key(self, seed: int, stream: int) -> Words:
+        return number_key((seed + stream) % 2**64, 0)
+
+
+class NumbersOfTheBases(RightNumbers):
+    capabilities = SIGNS
+    fails_at = "L1"
+    bug = "Numbers are the directions of the bases of their seed, without a tag of their own."
+
+    def stream_key(self, seed: int, stream: int) -> Words:
+        return basis_keys(seed, stream, 0, 1)[:, 0]
+
+
+class UniformAboutZero(RightNumbers):
+    capabilities = Capabilities(families=("uniform",), normalizations=("unit",))
+    fails_at = "L1"
+    bug = "Uniform numbers are those of the family, in (-1, 1), and not in [0, 1)."
+
+    def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
+        return F32(2) * super().numbers(law, seed, stream, offset, count) - F32(1)
 
 
 # L2: the update, reconstruct.

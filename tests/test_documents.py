@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from broken_backends import MUTANTS
-from rbd_ref import backend, basis
+from rbd_ref import backend, basis, random
 from rbd_ref.conformance import __main__ as command
 from rbd_ref.conformance.cases import draw_at
 from rbd_ref.models import elementary
@@ -24,7 +24,7 @@ from rbd_ref.spec.compartments import explicit
 from tools import ROOT, imported, run_python
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PUBLIC = (basis, backend, compartments, prng)
+PUBLIC = (basis, backend, compartments, prng, random)
 PACKAGE = ROOT / "rbd_ref"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = sorted({path.parent for path in PACKAGE.glob("*/*.py")})

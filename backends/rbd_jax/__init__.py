@@ -1,6 +1,61 @@
-"""The backend `jax`: random bases by XLA, to the bit, and gradients of the paper's networks by `jax.grad`.
+"""Random bases descent in JAX, for models of your own and on any device that XLA names.
 
-`backend` holds the class; `rounding`, `families`, `sweep` and `hadamard` hold what it compiles, and `networks` the
-gradients. Importing this package does not import JAX; making a `JaxBackend` does.
-Tests: tests/test_jax_backend.py.
+    rbd, scale_by_random_bases                      an optimizer and a transformation for optax
+    project, reconstruct, descend, directions       the operations on arrays of JAX, also within jit
+    randn, rand, signs                              portable random numbers: the bits of rbd_ref.random as arrays
+
+`rbd_ref` finds the backend `jax` here too (`python -m rbd_ref.conformance --rbd-backend jax`): `backend` holds its
+class; `rounding`, `families`, `sweep` and `hadamard` hold what XLA compiles, and `networks` gradients by `jax.grad`.
+Names are loaded when they are first asked for, so that importing this package does not import JAX.
+Tests: tests/test_jax_backend.py, tests/test_random.py.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rbd_jax.functional import descend, directions, project, reconstruct
+    from rbd_jax.random import rand, randn, signs
+    from rbd_jax.transform import RandomBasesState, rbd, scale_by_random_bases
+
+__all__ = [
+    "RandomBasesState",
+    "descend",
+    "directions",
+    "project",
+    "rand",
+    "randn",
+    "rbd",
+    "reconstruct",
+    "scale_by_random_bases",
+    "signs",
+]
+
+HOMES = {
+    "RandomBasesState": "transform",
+    "descend": "functional",
+    "directions": "functional",
+    "project": "functional",
+    "rand": "random",
+    "randn": "random",
+    "rbd": "transform",
+    "reconstruct": "functional",
+    "scale_by_random_bases": "transform",
+    "signs": "random",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'rbd_jax' has no attribute {name!r}")
+    from importlib import import_module
+
+    library = "optax" if HOMES[name] == "transform" else "jax"
+    try:
+        import_module(library)
+    except ImportError as error:
+        raise ImportError(f"{library} is not there ({error}), expected it: pip install 'rbd-ref[{library}]'") from error
+    return getattr(import_module(f"rbd_jax.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

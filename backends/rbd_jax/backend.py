@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rbd_jax.compartment import Compartment
 from rbd_ref._machine import cores
 from rbd_ref._types import F32, Float32Array, Words
 from rbd_ref.backend import Capabilities
 from rbd_ref.models.architectures import Network
-from rbd_ref.spec.families import window_starts
 from rbd_ref.spec.hadamard import padded
 from rbd_ref.spec.operations import Draw
 
-KINDS = {"rademacher": "bits", "bernoulli-graphcore": "bits"}  # other families are their own kind
 WORD = np.uint32
 
 
@@ -34,49 +31,6 @@ def fitted(x: Float32Array, length: int) -> Float32Array:
     longer = np.zeros(length, dtype=F32)
     longer[: x.size] = x
     return longer
-
-
-@dataclass(frozen=True)
-class Compartment:
-    """One compartment of a draw: where its elements and coefficients are, and its family's arguments."""
-
-    draw: Draw
-    k: int
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.draw.plan.sizes[self.k]
-
-    @property
-    def d(self) -> int:
-        """Number of directions."""
-        return self.draw.plan.dims[self.k]
-
-    @property
-    def kind(self) -> str:
-        """The family, or `bits` for two that differ only in their entries."""
-        return KINDS.get(self.draw.family.name, self.draw.family.name)
-
-    @property
-    def divisor(self) -> np.float32:
-        """N, or 0 for each direction's own square."""
-        return F32(self.draw.divisors[self.k])
-
-    @cached_property
-    def windows(self) -> int:
-        """The number of windows of `sparse`, and 1 elsewhere."""
-        window = self.draw.family.window
-        return window_starts(self.size, window).size - 1 if window else 1
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The fields of `families.FamilyParameters`."""
-        shift = F32(0.5) if self.draw.family.name == "bernoulli-graphcore" else F32(0)
-        length, longer = divmod(self.size, self.windows)
-        numbers = {"windows": WORD(self.windows), "length": WORD(length), "longer": WORD(longer)}
-        entries = {"clear": F32(1) - shift, "set_": F32(-1) - shift}
-        return {"key": self.draw.keys[:, self.k], "zero": WORD(0)} | entries | numbers
 
 
 def compartments(draw: Draw) -> Iterator[Compartment]:
@@ -92,12 +46,13 @@ class JaxBackend:
 
     def __init__(self) -> None:
         try:
-            from rbd_jax import families, hadamard, networks, sweep
+            from rbd_jax import families, hadamard, networks, random, sweep
         except ImportError as error:
             raise ImportError(f"JAX is missing ({error}), pip install 'rbd-ref[jax]' brings it") from error
         self._families = families
         self._hadamard = hadamard
         self._networks = networks
+        self._random = random
         self._sweep = sweep
 
     @property
@@ -119,6 +74,11 @@ class JaxBackend:
             k, i = draw.plan.locate(index)
             row[draw.plan.elements(k)] = self._direction(Compartment(draw, k), i)
         return phi
+
+    def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
+        """Portable random numbers offset .. offset + count - 1 of a stream; as many are made as a bucket has."""
+        made = self._random.draw(law, self._sweep.bucket(count), seed, stream, offset)
+        return np.array(made[:count])
 
     def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i."""
@@ -179,8 +139,7 @@ class JaxBackend:
     def _vector(self, part: Compartment, x: Float32Array) -> Any:
         """x on the device, padded to the bucket of the compartment, as pairs where the family comes in pairs."""
         longer = fitted(x, self._sweep.bucket(part.size))
-        pairs = part.kind in ("normal", "uniform")
-        return self._sweep.on_device(longer.view(np.complex64) if pairs else longer)
+        return self._sweep.on_device(longer.view(np.complex64) if part.kind in self._sweep.PAIRS else longer)
 
     def _call(
         self, part: Compartment, first: int, count: int, g: Any, a: Float32Array, u: Any, flags: tuple[bool, bool]

@@ -89,30 +89,53 @@ def word_vector(key: Array, i: Array, blocks: int) -> Array:
     return stored(jnp.stack(block_words(key, i, blocks), axis=1)).reshape(-1)
 
 
-def radius(x0: Array, zero: Array) -> Array:
-    """sqrt(-2 ln u); the exponent is read from the bits of the float."""
+def mantissa(x0: Array) -> tuple[Array, Array]:
+    """z = m - 1 and the exponent e of the integer that a radius is made of; both are read from the bits of a float."""
     v = jnp.minimum(x0 >> Word(1) | Word(1), Word(LARGEST)).astype(jnp.int32)
     i = lax.bitcast_convert_type(v.astype(jnp.float32), jnp.int32)
     e = (i - THRESHOLD) >> 23
-    z = lax.bitcast_convert_type(i - (e << 23), jnp.float32) - ONE
+    return lax.bitcast_convert_type(i - (e << 23), jnp.float32) - ONE, e
+
+
+def zero_of(x0: Array) -> Array:
+    """The word 0 of any word, in a way that no compiler sees through: bit 30 of a float below 2, and |z| <= 1/3.
+
+    For `rounding.product` where no argument of the program is zero."""
+    return (as_words(mantissa(x0)[0]) << Word(1)) >> Word(31)
+
+
+def hidden_zero(x: Array) -> Array:
+    """The word 0 as one number, made of a vector of floats; hidden from XLA also where it knows all of them.
+
+    XLA does not compute in advance what follows from indices, so the largest of many zeros stays unknown to it."""
+    return jnp.max(zero_of(as_words(x[0]) + jnp.arange(64, dtype=jnp.uint32)))
+
+
+def radius(x0: Array, zero: Array) -> Array:
+    """sqrt(-2 ln u)."""
+    z, e = mantissa(x0)
     q = jnp.full_like(z, Q5)
     for constant in (Q4, Q3, Q2, Q1, Q0):
         q = product(q, z, zero) + constant
     return jnp.sqrt(product(q, z, zero) + product((31 - e).astype(jnp.float32), TWO_LN_2, zero))
 
 
-def normal(family: FamilyParameters, i: Array, blocks: int) -> Array:
-    """Box-Muller pairs of direction i."""
-    x0, x1 = block_words(family.key, i, blocks)
+def normal_pairs(x0: Array, x1: Array, zero: Array) -> Array:
+    """Box-Muller pairs of blocks."""
     k = (x1 >> Word(7) & Word(0x7FFFFE) | Word(1)).astype(jnp.int32)
     f = k.astype(jnp.float32) * STEP_22 - ONE
     w = f * f
-    sine = (product(product(w, S2, family.zero) + S1, w, family.zero) + S0) * f
-    cosine = product(product(product(w, C3, family.zero) + C2, w, family.zero) + C1, w, family.zero) + ONE
-    r = radius(x0, family.zero)
+    sine = (product(product(w, S2, zero) + S1, w, zero) + S0) * f
+    cosine = product(product(product(w, C3, zero) + C2, w, zero) + C1, w, zero) + ONE
+    r = radius(x0, zero)
     a, b = as_floats(as_words(r * cosine) ^ (x1 & Word(0x80000000))), r * sine
     swap = (x1 & Word(0x40000000)) != 0
     return lax.complex(jnp.where(swap, b, a), jnp.where(swap, a, b))
+
+
+def normal(family: FamilyParameters, i: Array, blocks: int) -> Array:
+    """Box-Muller pairs of direction i."""
+    return normal_pairs(*block_words(family.key, i, blocks), family.zero)
 
 
 def uniform_value(x: Array) -> Array:

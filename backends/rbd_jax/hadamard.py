@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 
 from rbd_jax.families import BITS, FamilyParameters, Word, bits, word_vector
-from rbd_jax.rounding import Array, as_floats, product, stored
-from rbd_jax.sweep import flush
+from rbd_jax.rounding import Array, as_floats, product, stored, zeros
+from rbd_jax.sweep import Wanted, flush
 from rbd_ref.spec.hadamard import ROW_COUNTER, SIGN_COUNTER
 
 NEVER = Word(2**32 - 1)
@@ -29,7 +29,7 @@ def smallest(x: Array, k: Array, width: int) -> Array:
         trial = limit | Word(1) << (Word(width - 1) - t.astype(jnp.uint32))
         return jnp.where(jnp.sum(x < trial, dtype=jnp.int32) < k, trial, limit)
 
-    return lax.fori_loop(0, width, body, jnp.uint32(0))
+    return lax.fori_loop(0, width, body, x[0] & Word(0))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -68,3 +68,21 @@ def analyse(family: FamilyParameters, rows: Array, divisor: Array, g: Array) -> 
 def synthesise(family: FamilyParameters, z: Array) -> Array:
     """u of the coefficients at their rows. The sum with zero leaves no -0; XLA would drop it, were zero known."""
     return as_floats(family.zero) + signed(family, transform(flush(z)))
+
+
+def row_numbers(rows: Array, most: int) -> Array:
+    """The chosen rows in ascending order, `most` at most, and numbers beyond all rows where there are fewer."""
+    return jnp.searchsorted(jnp.cumsum(rows, dtype=jnp.int32), jnp.arange(1, most + 1), side="left")
+
+
+def structured(
+    measure: bool, rebuild: bool, family: FamilyParameters, wanted: Wanted, g: Array, a: Array
+) -> tuple[Array, Array]:
+    """Coefficients of g, or else those given, and their update if asked for: of all directions of a compartment."""
+    n = jnp.uint32(1) << (Word(32) - lax.clz(wanted.size - Word(1)))
+    rows = row_numbers(chosen(g.size, family.key, n, wanted.count), a.size)
+    if measure:
+        everywhere = flush(transform(signed(family, g)) / wanted.divisor)
+        a = everywhere.at[rows].get(mode="fill", fill_value=0)
+    placed = zeros(g.size, family.zero).at[rows].set(a, mode="drop")
+    return a, synthesise(family, placed) if rebuild else placed

@@ -31,6 +31,11 @@ def product(x: Array, y: Array, zero: Array) -> Array:
     return as_floats(as_words(x * y) ^ zero)
 
 
+def zeros(n: int, zero: Array) -> Array:
+    """n floats +0; they vary over devices if what `zero` was made of does, as loops within `shard_map` need it."""
+    return jnp.broadcast_to(as_floats(zero), (n,))
+
+
 def stored(x: Array) -> Array:
     """x, written to memory, so that whoever uses it twice does not compute it twice."""
     return lax.optimization_barrier(x)  # type: ignore[no-untyped-call]

@@ -17,11 +17,12 @@ from jax import lax
 
 from rbd_jax import families
 from rbd_jax.families import FamilyParameters, add_multiple, dot
-from rbd_jax.rounding import Array, product, stored, tree_sum
+from rbd_jax.rounding import Array, product, stored, tree_sum, zeros
 
 CHUNK = 64  # directions of one call
 SMALL = (256, 1024, 4096)  # buckets; above there are eight from one power of two to the next
 LEAST_COEFFICIENT = 2.0**-64
+PAIRS = ("normal", "uniform")
 DENSE = {"normal": families.normal, "uniform": families.uniform, "bits": families.bits}
 
 
@@ -112,6 +113,19 @@ def sweep(
 
     found: tuple[Array, Array] = lax.fori_loop(0, wanted.count, body, (a, u))
     return found
+
+
+def floats_of(x: Array) -> Array:
+    """The floats of a vector of pairs, or the vector itself."""
+    return jnp.stack([x.real, x.imag], axis=1).reshape(-1) if jnp.iscomplexobj(x) else x
+
+
+def swept(kind: str, blocks: int, family: FamilyParameters, wanted: Wanted, g: Array, a: Array) -> tuple[Array, Array]:
+    """`sweep` of a vector of floats, with an update that starts from +0."""
+    nothing = zeros(g.size, family.zero)
+    vector, update = ((lax.complex(x[0::2], x[1::2]) if kind in PAIRS else x) for x in (g, nothing))
+    a, u = sweep(kind, blocks, family, wanted, vector, a, update)
+    return a, floats_of(stored(u))
 
 
 @jax.jit

@@ -28,7 +28,8 @@ from rbd_ref.spec.compartments import Plan, explicit, whole
 from rbd_ref.spec.families import FAMILIES
 from rbd_ref.spec.hadamard import rows
 from rbd_ref.spec.operations import NORMALIZATIONS, Draw, direction, directions, exact_project, project, reconstruct
-from rbd_ref.spec.prng import STREAMS, fold_in, root_key, stream_key, threefry2x32
+from rbd_ref.spec.prng import fold_in, root_key, stream_key, threefry2x32
+from rbd_ref.spec.random import LAWS, number_key, numbers, stream_seed
 
 FAMILIES_OF_CASES = (*FAMILIES, "sparse:7", "sparse:256")
 
@@ -64,7 +65,8 @@ BLOCK = 4096  # elements of a long direction that have a checksum of their own
 
 VERSION = "v1"
 FOLDER = Path(__file__).parent / "vectors" / VERSION
-FILES = ("words", "directions", "operations")
+FILES = ("words", "directions", "operations", "random")
+FIRST_STREAMS = ("bases", "initialisation", "order", "augmentation", "split", "offspring")  # those of words.json
 
 # Random123 1.14, tests/kat_vectors, rows "threefry2x32 20": counter, key, answer.
 RANDOM123 = (
@@ -118,7 +120,7 @@ def word_cases() -> dict[str, Any]:
         cases.append({"counter": _words(counter), "key": _words(key), "words": _words(words), "source": "definition"})
     keys = []
     for seed, step, worker in ADDRESSES:
-        for stream in STREAMS:
+        for stream in FIRST_STREAMS:
             key = fold_in(fold_in(stream_key(seed, stream), step), worker)
             row = {"seed": f"{seed:016x}", "stream": stream, "step": step, "worker": worker}
             keys.append(row | {"key": _words(key), "compartment_7": _words(fold_in(key, 7))})
@@ -186,9 +188,52 @@ def operation_cases() -> dict[str, Any]:
     return {"cases": [*cases, *edge_cases()]}
 
 
+class Numbers(NamedTuple):
+    """Some numbers of a stream in a row, and what they show."""
+
+    seed: int
+    stream: int
+    offset: int
+    length: int
+    why: str
+
+
+NUMBERS = (
+    Numbers(0, 0, 0, 130, "the origin, to the third block of signs"),
+    Numbers(7, 1, 0, 9, "another seed and another stream"),
+    Numbers(1, 7, 0, 9, "seed and stream exchanged, whose sum is the same"),
+    Numbers(2**64 - 1, 2**32 - 1, 0, 9, "the last seed and the last stream"),
+    Numbers(7, 0, 61, 70, "an odd offset, which begins within a block"),
+    Numbers(7, 0, 2**32, 70, "beyond 2^32: direction 1 from its beginning"),
+    Numbers(7, 0, 2**33 + 3, 70, "beyond 2^33: direction 2 from within a block"),
+    Numbers(7, 0, 2**32 - 67, 134, "across 2^32: the end of direction 0 and the beginning of direction 1"),
+    Numbers(7, 0, 2**64 - 67, 67, "the end of a stream"),
+)
+
+
+def number_case(law: str, case: Numbers) -> dict[str, Any]:
+    """Numbers of one law."""
+    row = {"law": law, "seed": f"{case.seed:016x}", "stream": case.stream, "offset": f"{case.offset:016x}"}
+    found = numbers(law, case.seed, case.stream, case.offset, case.length)
+    return row | {"why": case.why, "numbers": hexadecimal(found)}
+
+
+def stream_case(case: Numbers) -> dict[str, Any]:
+    """The seed of the basis that a stream is, and the key of its numbers."""
+    row = {"seed": f"{case.seed:016x}", "stream": case.stream}
+    found = {"basis_seed": f"{stream_seed(case.seed, case.stream):016x}"}
+    return row | found | {"key": _words(number_key(case.seed, case.stream))}
+
+
+def random_cases() -> dict[str, Any]:
+    """Portable random numbers of every law, then the keys of their streams."""
+    cases = [number_case(law, case) for law in LAWS for case in NUMBERS]
+    return {"cases": cases, "streams": [stream_case(case) for case in NUMBERS[:5]]}
+
+
 def make() -> dict[str, dict[str, Any]]:
     """All files, without their `_info`."""
-    return dict(zip(FILES, (word_cases(), direction_cases(), operation_cases()), strict=True))
+    return dict(zip(FILES, (word_cases(), direction_cases(), operation_cases(), random_cases()), strict=True))
 
 
 def checksum(body: dict[str, Any]) -> str:

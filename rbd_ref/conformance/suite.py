@@ -22,8 +22,9 @@ import rbd_ref
 from rbd_ref.backend import LEVELS, Backend
 from rbd_ref.conformance.golden import VERSION
 from rbd_ref.spec.families import FAMILIES
+from rbd_ref.spec.random import LAWS
 
-MODULES = ("words", "directions", "operations", "descents")
+MODULES = ("words", "directions", "random", "operations", "descents")
 NEAR = 16  # ulp: as far as one rounding less takes the sum of a few products
 GRADIENTS = "L3"  # the first level that needs gradients of networks
 
@@ -75,6 +76,17 @@ def check_families(
     return register
 
 
+def check_laws(level: str, title: str) -> Callable[[Callable[[Backend, str], None]], Callable[[Backend, str], None]]:
+    """Register a function of a backend and a law of portable random numbers as one check for the family of each."""
+
+    def register(function: Callable[[Backend, str], None]) -> Callable[[Backend, str], None]:
+        for law in LAWS:
+            _add(Check(level, title, LAWS[law].family, _of_family(function, law)))
+        return function
+
+    return register
+
+
 def _of_family(function: Callable[[Backend, str], None], family: str) -> Callable[[Backend], None]:
     return lambda backend: function(backend, family)
 
@@ -116,7 +128,7 @@ def suspicion(mine: np.ndarray, theirs: np.ndarray) -> str:
     return f", all within {distance} ulp: fused multiply-add?" if distance <= NEAR else ""
 
 
-ARRAYS = ("words", "directions", "project", "reconstruct", "project_part")
+ARRAYS = ("words", "directions", "project", "reconstruct", "project_part", "numbers")
 
 
 @dataclass(frozen=True)

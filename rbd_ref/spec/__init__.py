@@ -5,6 +5,7 @@
     hadamard      the structured family `srht`
     compartments  how D parameters are cut into ranges with directions of their own
     operations    directions, project, reconstruct
+    random        streams of portable random numbers, which are directions too
 
 Golden vectors come from here and from nothing else; kernels/ and every backend are held to it, bit by bit.
 docs/specification.md is the same in prose.

@@ -15,7 +15,15 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 
 # One stream of keys for each use of randomness: two uses never share a word.
-STREAMS = {"bases": 0, "initialisation": 1, "order": 2, "augmentation": 3, "split": 4, "offspring": 5}
+STREAMS = {
+    "bases": 0,
+    "initialisation": 1,
+    "order": 2,
+    "augmentation": 3,
+    "split": 4,
+    "offspring": 5,
+    "numbers": 6,
+}
 
 
 def _rotate(x: Words, r: int) -> Words:
@@ -113,7 +121,7 @@ def stream_key(seed: int, stream: str) -> Words:
     Examples:
         >>> from rbd_ref import prng
         >>> sorted(prng.STREAMS)
-        ['augmentation', 'bases', 'initialisation', 'offspring', 'order', 'split']
+        ['augmentation', 'bases', 'initialisation', 'numbers', 'offspring', 'order', 'split']
         >>> [f"{word:08x}" for word in prng.stream_key(42, "bases")]
         ['6d3e048f', '1022172d']
     """
