@@ -171,6 +171,7 @@ COLUMNS = {
     "rbd_mpi": -9,
     FACADE: -5.4,
     "sweep": -1.8,
+    "paper": 1.8,
     "train": -1.8,
     "replay": 1.8,
     "suggest": 5.4,
