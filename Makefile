@@ -4,6 +4,7 @@
 # make torture  random campaigns against what docs/reliability.md promises: MINUTES=30 SEED=0
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
+# make paper  the runs that repeat the paper, as far as they are missing
 # make docs   the pictures of docs/, and the tables that go with them
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench docs clean
+.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench paper docs clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
@@ -117,6 +118,11 @@ bench: $(READY)
 	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi
 	$(BIN)/python docs/speed_tables.py
 	$(BIN)/python benchmarks/communication.py --quick
+
+# The paper's tables and figures: what has no result yet, for as long as one lets it. DATA is the folder of the data sets.
+DATA ?= data
+paper: $(READY)
+	$(BIN)/python -m rbd_ref.paper run --data-dir $(DATA)
 
 docs: $(READY)
 	$(BIN)/python docs/pictures.py

@@ -23,7 +23,7 @@ ROOT = HERE.parent
 PAGE = HERE / "architecture.md"
 PICTURE = HERE / "packages.png"
 LAYERS = (
-    ("sweep",),
+    ("sweep", "paper"),
     ("train", "replay", "report", "suggest", "warmup", "conformance"),
     ("training",),
     ("runs",),
@@ -37,6 +37,7 @@ FACADE = "rbd_ref"  # rbd_ref/__init__.py
 TITLES = {
     FACADE: "the names that users call",
     "sweep": "command: trains a grid",
+    "paper": "command: repeats the paper",
     "train": "command: trains",
     "replay": "command: repeats a run",
     "report": "command: shows runs",
@@ -171,6 +172,7 @@ COLUMNS = {
     "rbd_mpi": -9,
     FACADE: -5.4,
     "sweep": -1.8,
+    "paper": 1.8,
     "train": -1.8,
     "replay": 1.8,
     "suggest": 5.4,

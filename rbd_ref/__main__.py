@@ -1,6 +1,6 @@
 """The command `rbd`, which is also `python -m rbd_ref`: all commands of the package under one name.
 
-    rbd train, sweep, report, replay, suggest, warmup, conformance
+    rbd train, sweep, report, replay, suggest, warmup, paper, conformance
 
 `python -m rbd_ref.train` and the others are the same commands. Each is imported only when it is asked for.
 Tests: tests/test_command.py.
@@ -20,6 +20,7 @@ COMMANDS = {
     "replay": ("rbd_ref.replay", "rebuild the weights of any step of a run, or verify a run"),
     "suggest": ("rbd_ref.suggest", "suggest family and rate for a network, and say what they cost here"),
     "warmup": ("rbd_ref.warmup", "compile all kernels before they are needed"),
+    "paper": ("rbd_ref.paper.__main__", "repeat the paper's tables, and check a result to the bit"),
     "conformance": ("rbd_ref.conformance.__main__", "report the level that a backend reaches"),
 }
 ASKED = ("-h", "--help", "help")

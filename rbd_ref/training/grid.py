@@ -228,6 +228,7 @@ class Runner:
     problem: Problem | None = None
     retry: bool = False
     shown: bool | None = None  # the bar: always, never, or at a terminal
+    ended: Callable[[GridRun], object] = lambda run: None  # told of each run that was trained, as soon as it ends
 
     def run(self, points: Sequence[Point]) -> GridRuns:
         """All of them, in their order; those that have ended are only read."""
@@ -257,6 +258,7 @@ class Runner:
             for task, result in self.pool.run(train, missing, shown.progress):
                 run = record_failure(task, str(result)) if isinstance(result, RunError) else result
                 shown.end(run)
+                self.ended(run)
                 found[task.folder] = run
         finally:
             shown.bar.close()

@@ -1,0 +1,204 @@
+"""The paper as data: tables are read and refused, runs leave small results that can be checked to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rbd_ref.paper.__main__ import main
+from rbd_ref.paper.results import read_result
+from rbd_ref.paper.summary import all_results, figures, missing
+from rbd_ref.paper.tables import read_table, read_tables
+from rbd_ref.runs import config as configs
+from rbd_ref.runs import presets
+from rbd_ref.runs.files import RunError
+from run_tools import one_line
+from tools import ROOT
+
+PAPER = ROOT / "benchmarks" / "paper"
+TINY = """
+title = "A table"
+order = 1
+
+[settings]
+data = "digits"
+net = "mlp:64-10"
+family = "srht"
+dims = "20"
+epochs = 1
+seed = [0, 1]
+
+[[cell]]
+name = "sgd"
+rates = "paper"
+paper = [90.0, 1.0]
+settings = { method = "sgd", lr = 0.25 }
+
+[[cell]]
+name = "rbd"
+rates = "tuned here"
+search = "lr=2^-1..2^2"
+settings = { method = "rbd", redraw = [1, 5] }
+"""
+
+
+def table(folder: Path, text: str = TINY, name: str = "tiny.toml") -> Path:
+    (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small table, all of which was run."""
+    folder = table(tmp_path_factory.mktemp("paper"))
+    assert main(["run", "--folder", str(folder), "--work", str(folder / "work"), "--jobs", "1"]) == 0
+    return folder
+
+
+def test_all_runs_leave_a_result_and_nothing_else(done: Path) -> None:
+    names = {path.name for path in (done / "results").iterdir()}
+    assert {name for name in names if "sgd" in name} == {f"cell=tiny.sgd,seed={seed}.json" for seed in (0, 1)}
+    assert len([name for name in names if "tiny.rbd" in name and "search" not in name]) == 4
+    assert len([name for name in names if name.endswith(".search.json")]) == 2
+    assert not [path for path in (done / "work").rglob("*") if path.is_file()]
+
+
+def test_a_result_has_what_it_takes_to_repeat_it(done: Path) -> None:
+    result = read_result(done / "results" / "cell=tiny.sgd,seed=1.json")
+    expected = {"net": "mlp:64-10", "method": "sgd", "lr": 0.25, "epochs": 1, "seed": 1, "workers": 1, "augment": False}
+    assert result.settings == expected
+    assert result.steps == [37]
+    assert result.metrics["validation_accuracy"] == [pytest.approx(result.accuracy / 100, abs=1e-5)]
+    assert len(result.sha256) == 64
+
+
+def test_a_finished_table_is_not_run_again(done: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done / "results").iterdir()}
+    assert main(["run", "--folder", str(done), "--work", str(done / "work"), "--jobs", "1"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (done / "results").iterdir()} == before
+
+
+def test_figures_are_means_with_intervals(done: Path) -> None:
+    (found,) = read_tables(done)
+    results = all_results(done / "results")
+    shown = figures(found, results)
+    assert [(figure.cell.name, figure.settings) for figure in shown] == [
+        ("sgd", {}),
+        ("rbd", {"redraw": 1}),
+        ("rbd", {"redraw": 5}),
+    ]
+    first, second = shown[0].values
+    assert shown[0].mean == pytest.approx((first + second) / 2)
+    assert shown[0].half == pytest.approx(12.706 * abs(first - second) / 2)
+    assert missing(found, results) == 0
+    del results["tiny.sgd"][1:]
+    assert missing(found, results) == 1
+    assert str(figures(found, results)[0]).endswith("(1 of 2 seeds)")
+
+
+def test_verify_repeats_a_result(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "cell=tiny.sgd,seed=0"
+    assert main(["verify", name, "--folder", str(done)]) == 0
+    assert name in capsys.readouterr().out
+    path = done / "results" / f"{name}.json"
+    forged = json.loads(path.read_text())
+    forged["settings"]["lr"] = 0.5
+    other = tmp_path / "forged.json"
+    other.write_text(json.dumps(forged))
+    assert main(["verify", str(other)]) == 1
+    one_line(capsys.readouterr().err, f"{name} gives ", "its weights are others")
+
+
+def test_list_shows_what_the_paper_has_and_what_was_found(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--folder", str(done)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tiny: A table, 0 runs missing"
+    assert "paper 90 ± 1" in lines[1]
+
+
+ALONE = TINY.split('[[cell]]\nname = "rbd"')[0].replace("epochs = 1", "epochs = 30").replace("[0, 1]", "[0]")
+
+
+@pytest.mark.compiled
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """A run is killed in the middle; the same command ends it with the weights of one that was not."""
+    found = []
+    for name in ("killed", "whole"):
+        folder = tmp_path / name
+        folder.mkdir()
+        table(folder, ALONE)
+        places = ["--folder", str(folder), "--work", str(folder / "work"), "--jobs", "1"]
+        command = [sys.executable, "-m", "rbd_ref.paper", "run", *places]
+        if name == "killed":
+            with subprocess.Popen(command, start_new_session=True) as process:
+                wait_for(lambda work=folder / "work": any(work.rglob("checkpoints/*.npz")))
+                os.killpg(process.pid, signal.SIGKILL)
+            assert not list(folder.glob("results/*.json"))
+        assert subprocess.run(command, check=False).returncode == 0
+        (path,) = folder.glob("results/*.json")
+        found.append(read_result(path).sha256)
+    assert found[0] == found[1]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("order = 1", "has no 'cell'"),
+        (TINY.replace('rates = "paper"', 'rate = "paper"'), "has 'rate', expected some of"),
+        (TINY.replace("lr = 0.25", "lr = 0.25, sigma = 2.0"), "sigma"),
+        (TINY.replace("epochs = 1", "epoks = 1"), "'epoks' is unknown"),
+        ("title = ", "is not"),
+    ],
+)
+def test_a_file_that_is_no_table_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=words):
+        read_table(table(tmp_path, text) / "tiny.toml")
+
+
+def test_bad_calls_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--folder", str(tmp_path)]) == 2
+    one_line(capsys.readouterr().err, "has no tables")
+    assert main(["verify", "nothing", "--folder", str(tmp_path)]) == 2
+    one_line(capsys.readouterr().err, "nothing.json")
+    (tmp_path / "a.json").write_text("{}")
+    assert main(["verify", str(tmp_path / "a.json")]) == 2
+    one_line(capsys.readouterr().err, "is no result of rbd_ref.paper")
+
+
+def test_the_tables_have_the_settings_and_figures_of_the_presets() -> None:
+    """Table 1 as published, with srht in place of normal directions."""
+    tables = {found.name: found for found in read_tables(PAPER)}
+    for net in ("fc", "cnn"):
+        published = [cell for cell in tables[f"table1-{net}"].cells if cell.rates != "tuned here"]
+        assert len(published) == 9
+        for cell in published:
+            preset = presets.get(f"table1-{net}-{cell.name}")
+            along = {"family": "srht"} if "family" in preset.settings else {}
+            assert cell.printed == tuple(preset.validation)
+            assert configs.make({**preset.settings, **along, "seed": 2}) in [point.config for point in cell.points([])]
+
+
+def test_results_are_of_the_tables() -> None:
+    """Each committed result is a run of a cell, with the settings that the cell has now."""
+    known = {cell.full_name: cell for found in read_tables(PAPER) for cell in found.cells}
+    for name, results in all_results(PAPER / "results").items():
+        for result in results:
+            config = result.config()
+            values = known[name].grid.base | {key: getattr(config, key) for key in known[name].grid.axes}
+            for key, value in values.items():
+                assert getattr(config, key) == value, (result.name, key)
