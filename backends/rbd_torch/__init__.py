@@ -1,7 +1,48 @@
-"""Random bases descent in torch, on any device that torch names: `rbd_ref` finds it as the backend `torch`.
+"""Random bases descent in torch, for models of your own and on any device that torch names.
 
-    python -m rbd_ref.conformance --rbd-backend torch
+    RBD                                             a torch.optim.Optimizer
+    RBDState, rbd_hook                              for DistributedDataParallel.register_comm_hook
+    replay                                          a model from its base checkpoint and a journal of coefficients
+    project, reconstruct, descend, directions       the operations on torch tensors
 
-RBD_TORCH_DEVICE names the device (cpu), RBD_TORCH_COMPILE=1 compiles the generator. This file holds no code, so that
-nothing is imported before it is needed. Tests: tests/test_torch_backend.py.
+`rbd_ref` finds the backend `torch` here too (`python -m rbd_ref.conformance --rbd-backend torch`); RBD_TORCH_DEVICE
+names its device (cpu), RBD_TORCH_COMPILE=1 compiles its generator. Names are loaded when they are first asked for, so
+that nothing is imported before it is needed. Tests: tests/test_torch_functional.py.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rbd_torch.functional import descend, directions, project, reconstruct
+    from rbd_torch.hook import RBDState, rbd_hook
+    from rbd_torch.optimizer import RBD
+    from rbd_torch.replaying import replay
+
+__all__ = ["RBD", "RBDState", "descend", "directions", "project", "rbd_hook", "reconstruct", "replay"]
+
+HOMES = {
+    "RBD": "optimizer",
+    "RBDState": "hook",
+    "descend": "functional",
+    "directions": "functional",
+    "project": "functional",
+    "rbd_hook": "hook",
+    "reconstruct": "functional",
+    "replay": "replaying",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'rbd_torch' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"torch is not there ({error}), expected it: pip install 'rbd-ref[torch]'") from error
+    return getattr(import_module(f"rbd_torch.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
