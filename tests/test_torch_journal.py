@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import signal
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     for name, kills in (("whole", [-1]), ("killed", [5, 7, -1])):
         (tmp_path / name).mkdir()
         for kill in kills:
-            command = [sys.executable, "-c", KILLED, str(tmp_path / name), os.path.dirname(__file__), str(kill)]
+            command = [sys.executable, "-c", KILLED, str(tmp_path / name), str(Path(__file__).parent), str(kill)]
             result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             assert result.returncode == (0 if kill < 0 else -signal.SIGKILL), result.stderr
         ends.append(torch.load(tmp_path / name / "end.pt", weights_only=True))

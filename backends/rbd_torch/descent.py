@@ -64,9 +64,7 @@ class Descent:
         self.redraw = options.redraw
         # BasisSharing plans and codes what is sent; of its basis only names are used, so the plainest backend will do.
         basis = Basis(layout.plan, options.seed, options.family, options.normalize, backend="numpy")
-        settings = Settings(
-            rate=1.0, workers=workers, exchange=options.exchange, coefficients=options.coefficients
-        )
+        settings = Settings(rate=1.0, workers=workers, exchange=options.exchange, coefficients=options.coefficients)
         self.sharing = BasisSharing(basis, settings)
         self.engine = engines.engine_for(layout.device)
 

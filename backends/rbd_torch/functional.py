@@ -43,9 +43,7 @@ def as_vector(name: str, value: Tensor, length: int) -> Tensor:
     if not value.is_floating_point():
         raise TypeError(f"{name} has dtype {value.dtype}, expected a floating type: convert it with float()")
     if value.shape != (length,):
-        raise ValueError(
-            f"{name} has shape {tuple(value.shape)}, expected ({length},): flatten it or change the plan"
-        )
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected ({length},): flatten it or change the plan")
     return value.detach().to(torch.float32).contiguous()
 
 

@@ -473,8 +473,8 @@ class RBD(Optimizer):
         super().__setstate__(state)
         self._forget()
         for group in self.param_groups:
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
+            for name in self.defaults.keys() - {"differentiable"}:  # torch adds this one, of which we know nothing
+                group.setdefault(name, self.defaults[name])
         first = self.param_groups[0]
         self._chain = first.get("journal_chain", "")
         self._pending = [message.numpy().view(F32) for message in first.get("pending", [])]

@@ -47,6 +47,8 @@ def _check_rates(group: dict[str, Any]) -> None:
     """Refuse what is no rate, no decay or no momentum once it is a float32."""
     for name in ("lr", "weight_decay", "momentum", "memory"):
         value = group[name]
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(f"Tensor {name} must be 1-element, and this one has {value.numel()}: pass a number")
         given = number(name, value.item() if isinstance(value, Tensor) else value)
         with np.errstate(over="ignore"):
             rounded = F32(given)

@@ -135,7 +135,8 @@ def _last_step(records: Journal, step: int | None) -> int:
     if wanted is not None:
         raise RunError(f"{records.path} has {count} steps, expected {wanted} at least: choose an earlier step")
     if records.torn:
-        warnings.warn(f"{records.path} ends with a torn record of {records.torn} bytes, which is left out", stacklevel=3)
+        torn = f"{records.path} ends with a torn record of {records.torn} bytes, which is left out"
+        warnings.warn(torn, stacklevel=3)
     return count
 
 
