@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,7 +65,8 @@ class Form:
         words = np.ascontiguousarray(rows).view(np.uint32)
         flags = np.ascontiguousarray(words[:, 1 : self.head]).view(np.uint8)
         each = np.unpackbits(flags, axis=1, count=self.parameters, bitorder="little")
-        return Messages(words[:, 0].tolist(), each.any(axis=0).tolist(), rows[:, self.head :])
+        present = [bool(column.any()) for column in each.T]
+        return Messages(words[:, 0].tolist(), present, rows[:, self.head :])
 
 
 class Peers:
@@ -113,8 +114,3 @@ class Peers:
                 f"rank {unlike[0]} has other {what} than rank 0, expected the same on all ranks: make the optimizer "
                 "with the same arguments and the same model everywhere"
             )
-
-
-def state_without(attributes: dict[str, Any], *names: str) -> dict[str, Any]:
-    """What an object pickles: all but what belongs to this process."""
-    return {name: value for name, value in attributes.items() if name not in names}

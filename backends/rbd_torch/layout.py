@@ -23,9 +23,9 @@ DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
 
 
 class Dims(NamedTuple):
-    """`count` directions for each compartment, or in all."""
+    """How many directions, for each compartment or in all."""
 
-    count: int
+    number: int
     each: bool
 
 
@@ -67,12 +67,12 @@ def group_plan(sizes: Sequence[int], dims: int | str, how: str) -> Plan:
     (6, 2)
     """
     cuts = cut(sizes, how)
-    count, each = parse_dims(dims)
+    number, each = parse_dims(dims)
     if how.startswith("proportional"):
         return compartments.proportional(cuts, float(how.partition(":")[2]))
     if each:
-        return Plan(cuts, tuple(min(count, size) for size in cuts))
-    return Plan(cuts, compartments.split(min(count, sum(cuts)), cuts))
+        return Plan(cuts, tuple(min(number, size) for size in cuts))
+    return Plan(cuts, compartments.split(min(number, sum(cuts)), cuts))
 
 
 class Spot(NamedTuple):

@@ -194,6 +194,7 @@ class RBD(Optimizer):
         self._descent = Descent(self._layout, options.common(self.param_groups), self.workers)
         self._form = Form(len(self._layout.spots), self._descent.sharing.payload_size)
         self._flat.clear()
+        self._divide_memory()
         self._check_ranks()
         self._signature = found
 
@@ -373,23 +374,29 @@ class RBD(Optimizer):
         flat = self._buffer(name)
         for spot, view in zip(self._layout.spots, self._layout.views(flat), strict=True):
             state = self.state[spot.parameter]
-            known = state.get(name, self._inherited(state, name))
-            if known is not None:
-                view.copy_(known)
+            if name in state:
+                view.copy_(state[name])
             state[name] = view
         return flat
 
-    def _inherited(self, state: dict[str, Any], name: str) -> Tensor | None:
-        """The memory of another worker, where the state was saved by a rank that did not play this one."""
-        others = sorted(key for key in state if isinstance(key, str) and key.startswith("memory_"))
-        if not name.startswith("memory_") or not others or int(others[0].removeprefix("memory_")) in self._played:
-            return None
-        warnings.warn(
-            f"the state has no {name}, as it was saved by another rank; this worker goes on from {others[0]}",
-            stacklevel=2,
-        )
-        found: Tensor = state[others[0]]
-        return found
+    def _divide_memory(self) -> None:
+        """Of a state that was saved by other ranks: keep the memory of the workers that this process plays. A worker
+        whose memory is not in it goes on from that of the first which is."""
+        played = {f"memory_{worker}" for worker in self._played}
+        missing = set()
+        for state in self.state.values():
+            known = sorted((name for name in state if name.startswith("memory_")), key=lambda name: int(name[7:]))
+            if known and self.steps:
+                missing |= played - set(known)
+                state.update({name: state[known[0]].clone() for name in played - set(known)})
+            for name in set(known) - played:
+                del state[name]
+        if missing:
+            warnings.warn(
+                f"the state has no {', '.join(sorted(missing))}, as it was saved by another rank: these workers go on "
+                "from the memory of the first worker that it has",
+                stacklevel=4,
+            )
 
     @property
     def _played(self) -> range:
