@@ -87,8 +87,8 @@ class RBDState:
         self.step = 0
         self.sizes: list[int] = []  # of all parameters, by number; complete once the first iteration is over
         self.kept: dict[int, Tensor] = {}  # e or m of each parameter, by number
-        self.before = 0
-        self.after = 0
+        self.numel_before = 0
+        self.numel_after = 0
         self._check()
         self._reset()
 
@@ -169,7 +169,9 @@ class RBDState:
         Returns:
             compress_rate, numel_before_compression and numel_after_compression, as of PowerSGDState.
         """
-        return CompressionStats(self.before / self.after if self.after else 0.0, self.before, self.after)
+        return CompressionStats(
+            self.numel_before / self.numel_after if self.numel_after else 0.0, self.numel_before, self.numel_after
+        )
 
 
 class Part:
@@ -231,7 +233,7 @@ def rbd_hook(
         a future of the bucket's buffer, in which the gradients are the same bits on all ranks.
     """
     ranks = dist.get_world_size(state.group)
-    state.before += bucket.buffer().numel()
+    state.numel_before += bucket.buffer().numel()
     future = _all_reduce(state, bucket, ranks) if state.learning else _exchange(state, bucket, ranks)
     if bucket.is_last():
         state.step += 1
@@ -243,7 +245,7 @@ def _all_reduce(state: RBDState, bucket: Any, ranks: int) -> torch.futures.Futur
     for parameter in bucket.parameters():
         state.number(parameter)
     buffer = bucket.buffer().div_(ranks)
-    state.after += buffer.numel()
+    state.numel_after += buffer.numel()
     work = dist.all_reduce(buffer, group=state.group, async_op=True)
     return _then(work, lambda: buffer)
 
@@ -253,7 +255,7 @@ def _exchange(state: RBDState, bucket: Any, ranks: int) -> torch.futures.Future[
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
     parts = [Part(state, parameter, gradient) for parameter, gradient in pairs]
     own = torch.cat([part.project() for part in parts])
-    state.after += own.numel()
+    state.numel_after += own.numel()
     everyone = [torch.empty_like(own) for _ in range(ranks)]
     work = dist.all_gather(everyone, own, group=state.group, async_op=True)
 

@@ -3,7 +3,7 @@
 Parameters come in the order of their groups. Each group has a plan of its own over its tensors, and the plan of the
 whole is these one after the other, so that a step has one basis and one set of coefficients. Frozen parameters
 (`requires_grad` false) and empty ones have no place; a parameter that is named twice has one.
-Tests: tests/test_torch_layout.py.
+Tests: tests/test_torch_optimizer.py.
 """
 
 from __future__ import annotations

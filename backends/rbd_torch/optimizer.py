@@ -33,7 +33,7 @@ from rbd_torch.journal import Recorder, Rows, describe
 from rbd_torch.layout import Layout, Spot, signature
 
 VELOCITY = "momentum_buffer"
-OWN = ("workers", "ranks", "before", "after")  # what a copy takes over beside what torch copies
+OWN = ("workers", "ranks", "numel_before", "numel_after")  # what a copy takes over beside what torch copies
 ADDED = ("shapes", "journal_chain", "pending")  # what a state dict has beside what torch puts there
 
 
@@ -134,8 +134,8 @@ class RBD(Optimizer):
         self._journal = None if journal is None else Path(journal)
         self.ranks = 1 if self._peers is None else self._peers.size
         self.workers = self.ranks if workers is None else integer("workers", workers, 1, TWO_32)
-        self.before = 0
-        self.after = 0
+        self.numel_before = 0
+        self.numel_after = 0
         if self.workers % self.ranks:
             raise ValueError(
                 f"workers is {self.workers} for {self.ranks} ranks, expected a multiple, so that each plays as many: "
@@ -284,8 +284,8 @@ class RBD(Optimizer):
     def _finish(self, messages: Float32Array, losses: list[float], own: dict[int, Tensor]) -> None:
         """Exchange messages, and move all replicas alike."""
         everything = messages if self._peers is None else self._peers.all_gather(messages, self._layout.device)
-        self.before += self._layout.plan.D * len(messages)
-        self.after += self._form.size * len(messages)
+        self.numel_before += self._layout.plan.D * len(messages)
+        self.numel_after += self._form.size * len(messages)
         found = self._form.read(everything)
         if SKIPPED in found.statuses or not any(found.present):
             return
@@ -409,7 +409,9 @@ class RBD(Optimizer):
         Returns:
             compress_rate, numel_before_compression and numel_after_compression, as of PowerSGDState.
         """
-        return CompressionStats(self.before / self.after if self.after else 0.0, self.before, self.after)
+        return CompressionStats(
+            self.numel_before / self.numel_after if self.numel_after else 0.0, self.numel_before, self.numel_after
+        )
 
     # What is written down.
 
