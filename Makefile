@@ -115,6 +115,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/networks.py --json benchmarks/networks.json
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
+	OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/optimizer.py --json benchmarks/optimizer.json
+	OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/ddp.py --json benchmarks/ddp.json
 	if command -v valgrind >/dev/null; then $(BIN)/python benchmarks/instructions.py --json benchmarks/instructions.json; fi
 	$(BIN)/python docs/speed_tables.py
 	$(BIN)/python benchmarks/communication.py --quick

@@ -56,7 +56,7 @@ TITLES = {
     "backend": "what a backend is",
     "spec": "the definition, NumPy only",
     "rbd_mpi": "the communicator over MPI",
-    "rbd_torch": "the backend `torch`",
+    "rbd_torch": "RBD for torch, backend `torch`",
     "rbd_jax": "the backend `jax`",
     "rbd_cuda": "the backend `cuda`",
     "rbd_ipu": "the backend `ipu`",

@@ -210,6 +210,38 @@ def awake(figures: Figures) -> str:
     return table(["mean milliseconds", *heads], rows)
 
 
+def steps(figures: Figures) -> str:
+    """A step of each optimizer beside AdamW's, by number of parameters."""
+    sizes = list(dict.fromkeys(row["D"] for row in figures["rows"]))
+    found = {(row["optimizer"], row["D"]): row for row in figures["rows"]}
+    rows = [
+        [
+            f"`{name}`" if "." in name else name,
+            *(f"{short(found[name, D]['milliseconds'])} ms, {found[name, D]['of AdamW']:.2f} x" for D in sizes),
+            f"{found[name, sizes[-1]]['of AdamW, processor']:.2f} x",
+            f"{found[name, sizes[-1]]['vectors']:.2f} D",
+        ]
+        for name in dict.fromkeys(row["optimizer"] for row in figures["rows"])
+    ]
+    heads = [*(f"D = {D:,}, of AdamW's" for D in sizes), "processor time", "memory"]
+    return table(["", *heads], rows) + quiet(figures)
+
+
+def exchanges(figures: Figures) -> str:
+    """Milliseconds of a step over each link, and the bytes that it sent."""
+    links = list(dict.fromkeys(row["link"] for row in figures["rows"]))
+    found = {(row["method"], row["link"]): row for row in figures["rows"]}
+    rows = [
+        [
+            method,
+            *(f"{short(found[method, link]['milliseconds'])} ms" for link in links),
+            f"{found[method, links[0]]['bytes']:,.0f}",
+        ]
+        for method in dict.fromkeys(row["method"] for row in figures["rows"])
+    ]
+    return table(["", *links, "bytes a step"], rows) + quiet(figures)
+
+
 def main(arguments: list[str]) -> int:
     """Write, or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -220,6 +252,10 @@ def main(arguments: list[str]) -> int:
     growth = figures_of("growth")
     pages = {
         ROOT / "README.md": {"times": times(speed)},
+        DOCS / "own-model.md": {
+            "optimizer": steps(figures_of("optimizer")),
+            "ddp": exchanges(figures_of("ddp")),
+        },
         DOCS / "backends.md": {"rates": rates(figures_of("backends"))},
         DOCS / "speed.md": {
             "targets": targets(speed, trainer),

@@ -1,4 +1,4 @@
-"""The backend `torch`: the operations of rbd_torch behind the protocol of rbd_ref, NumPy arrays in and out.
+"""The backend `torch`: the engine `Tensors` behind the protocol of rbd_ref, NumPy arrays in and out.
 
     RBD_TORCH_DEVICE     cpu (default), cuda, cuda:1, mps, or whatever else torch calls a device
     RBD_TORCH_COMPILE    1 compiles the generator, once for a machine: the same bits, sooner
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rbd_ref._types import Float32Array, Indices, Words
 from rbd_ref.backend import Capabilities
 from rbd_ref.models.architectures import Network
-from rbd_ref.spec.operations import Draw, flush
+from rbd_ref.spec.operations import Draw
 
 SWITCHES = {"": False, "0": False, "1": True}
 
@@ -73,13 +73,12 @@ class TorchBackend:
 
     def __init__(self) -> None:
         self.torch = import_torch()
-        from rbd_torch import makers, networks, operations
+        from rbd_torch import engines, makers, networks
 
         self.device = device_of(self.torch, os.environ.get("RBD_TORCH_DEVICE", "cpu"))
-        self.operations, self.networks = operations, networks
-        self.makers = makers.Makers()
-        if switch("RBD_TORCH_COMPILE"):
-            self.makers = compiled(makers, self.device)
+        self.networks = networks
+        self.makers = compiled(makers, self.device) if switch("RBD_TORCH_COMPILE") else makers.Makers()
+        self.engine = engines.Tensors(self.device, self.makers)
 
     @property
     def faster_gradients(self) -> bool:
@@ -103,28 +102,23 @@ class TorchBackend:
 
     def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Chosen rows of phi, zero outside their compartment."""
-        with self.torch.no_grad():
-            return self.operations.directions(draw, self._tensor(draw.keys), self.makers, indices)
-
-    def _run(self, draw: Draw, a: Any, g: Float32Array | None, update: bool) -> tuple[Float32Array, Float32Array]:
-        """`operations.run`: g into a, if there is g, then a into the update, if it is asked for."""
-        u = self.torch.zeros(draw.plan.D, device=self.device) if update else None
-        with self.torch.no_grad():
-            gradient = None if g is None else self._tensor(g)
-            self.operations.run(draw, self._tensor(draw.keys), self.makers, a, gradient, u)
-        return a.cpu().numpy(), np.empty(0, np.float32) if u is None else u.cpu().numpy()
+        found: Float32Array = self.engine.directions(draw, indices).cpu().numpy()
+        return found
 
     def project(self, draw: Draw, g: Float32Array) -> Float32Array:
         """a_i = <phi_i, g> / N_i: the sum by a tree of float32, the upper half added to the lower until one is left."""
-        return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=False)[0]
+        found: Float32Array = self.engine.project(draw, self._tensor(g)).cpu().numpy()
+        return found
 
     def reconstruct(self, draw: Draw, a: Float32Array) -> Float32Array:
         """u = sum_i a_i phi_i, to the bit."""
-        return self._run(draw, self._tensor(flush(a)), None, update=True)[1]
+        found: Float32Array = self.engine.reconstruct(draw, self._tensor(a)).cpu().numpy()
+        return found
 
     def descend(self, draw: Draw, g: Float32Array) -> tuple[Float32Array, Float32Array]:
         """`project` and `reconstruct` with each direction made once."""
-        return self._run(draw, self.torch.empty(draw.plan.d, device=self.device), g, update=True)
+        a, u = self.engine.descend(draw, self._tensor(g))
+        return a.cpu().numpy(), u.cpu().numpy()
 
     def loss_and_gradient(
         self, network: Network, theta: Float32Array, x: Float32Array, y: Indices

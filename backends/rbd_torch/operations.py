@@ -13,11 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rbd_ref._types import Float32Array
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.hadamard import padded
 from rbd_ref.spec.operations import LEAST_COEFFICIENT, Draw
@@ -144,9 +142,9 @@ def run(draw: Draw, keys: Tensor, makers: Makers, a: Tensor, g: Tensor | None, u
         ).run()
 
 
-def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int]) -> Float32Array:
-    """phi (len(indices), D) in NumPy: those of one size and d together, a tile at a time."""
-    phi = np.zeros((len(indices), draw.plan.D), dtype=np.float32)
+def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int]) -> Tensor:
+    """phi (len(indices), D): those of one size and d together, a tile at a time."""
+    phi = torch.zeros(len(indices), draw.plan.D, device=keys.device)
     alike: dict[tuple[int, int], list[int]] = {}
     for row, index in enumerate(indices):
         k = draw.plan.owners[index]
@@ -161,15 +159,15 @@ def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int])
     return phi
 
 
-def entries(draw: Draw, keys: Tensor, makers: Makers, found: list[tuple[int, int]]) -> Float32Array:
+def entries(draw: Draw, keys: Tensor, makers: Makers, found: list[tuple[int, int]]) -> Tensor:
     """The entries (n, size) of directions that are given by compartment, all of one size and d, and number."""
     compartments = torch.tensor([k for k, _ in found], device=keys.device)
     numbers = torch.tensor([i for _, i in found], dtype=torch.int32, device=keys.device)
     k = found[0][0]
     lines = lines_of(draw, k, keys[:, compartments], numbers, makers)
     if draw.family.name == "srht":
-        return hadamard.entries(lines, draw.plan.dims[k]).cpu().numpy()
+        return hadamard.entries(lines, draw.plan.dims[k])
     if draw.family.name == "sparse":
         places, values = lines.sparse()
-        return values.new_zeros(len(found), lines.size).scatter_(1, places, values).cpu().numpy()
-    return lines.entries().cpu().numpy()
+        return values.new_zeros(len(found), lines.size).scatter_(1, places, values)
+    return lines.entries()

@@ -1,0 +1,164 @@
+"""`rbd_torch.RBD` and `rbd_hook` on two real processes over gloo: replicas hold the same bits, and those of one process
+that plays two workers, and of rbd_ref's trainer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rbd_ref as rbd
+import torch_ddp_driver as driver
+from rbd_torch import RBDState
+from tools import ROOT, bits
+
+pytestmark = pytest.mark.compiled
+DRIVER = ROOT / "tests" / "torch_ddp_driver.py"
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of the two processes has found."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, str(DRIVER), str(folder)]
+    processes = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in range(driver.RANKS)
+    ]
+    try:
+        said = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(driver.RANKS)]
+
+
+@pytest.fixture
+def one_thread() -> Any:
+    """Gradients by one thread, as in the two processes: torch's products have other bits with two."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads(1)
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("mode", driver.MODES)
+def test_two_ranks_one_process_and_the_trainer_of_rbd_ref_have_the_same_weights(
+    mode: str, ranks: list[dict[str, Any]]
+) -> None:
+    assert torch.equal(ranks[0][mode], ranks[1][mode])
+    alone = driver.flat(driver.optimizer_case(mode, 0, None, workers=2)[0])
+    assert torch.equal(alone, ranks[0][mode])
+    trained = rbd.fit(driver.config(mode)).theta
+    np.testing.assert_array_equal(bits(trained), bits(ranks[0][mode].numpy()))
+
+
+def test_only_coefficients_travel(ranks: list[dict[str, Any]]) -> None:
+    """Words of a rank in six steps: a status, a word of flags, and 60 floats, codes with scales, or half of these."""
+    D = ranks[0]["shared"].numel()
+    for mode, words in (("shared", 60), ("independent", 60), ("split", 8 + 4), ("sign", 2 + 4)):
+        rate, before, after = ranks[1][f"{mode}, stats"]
+        assert (before, rate) == (6 * D, before / after)
+        assert after <= 6 * (2 + words)
+
+
+def test_the_hook_is_plain_ddp_with_as_many_directions_as_parameters(ranks: list[dict[str, Any]]) -> None:
+    """All sizes are powers of two: directions are orthogonal."""
+    hook = ranks[0]["hook"]
+    for name in ("all of srht", "all of srht, feedback"):
+        torch.testing.assert_close(hook[name], hook["plain"], rtol=1e-4, atol=1e-6)
+        assert torch.equal(hook[name], ranks[1]["hook"][name])
+    start = driver.flat(driver.small_model())
+    assert not torch.allclose(start, hook["plain"], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["some, feedback", "some, memory", "some"])
+def test_the_hook_gives_all_ranks_the_same_bits(name: str, ranks: list[dict[str, Any]]) -> None:
+    found = [rank["hook"][name] for rank in ranks]
+    assert torch.equal(*found)
+    assert not torch.allclose(found[0], ranks[0]["hook"]["plain"], atol=1e-3)
+
+
+def test_the_hook_counts_what_it_sends(ranks: list[dict[str, Any]]) -> None:
+    """The first of five iterations is sent whole."""
+    D = driver.flat(driver.small_model()).numel()
+    assert ranks[0]["hook"]["some, stats"][1:] == (5 * D, D + 4 * 150)
+
+
+def test_the_hook_goes_on_from_a_pickle_to_the_same_bits(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert torch.equal(rank["hook"]["hook whole"], rank["hook"]["hook resumed"])
+        assert "elements where the state was saved with" in rank["hook"]["hook refused"]
+
+
+def test_what_feedback_has_not_sent_is_kept(ranks: list[dict[str, Any]]) -> None:
+    """What was applied, and the mean of what both keep, add up to ten mean gradients."""
+    found = [rank["feedback"] for rank in ranks]
+    assert torch.equal(found[0]["applied"], found[1]["applied"])
+    mean = sum(one["g"] for one in found) / 2
+    kept = sum(one["kept"] for one in found) / 2
+    torch.testing.assert_close(found[0]["applied"] + kept, 10 * mean, rtol=1e-4, atol=1e-3)
+    assert kept.norm() > 1
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("settings", "rank 1 has other settings, steps or parameters than rank 0"),
+        ("not finite", "the gradient of worker 1 has values that are not finite"),
+        ("workers", "workers is 3 for 2 ranks, expected a multiple"),
+        ("copied", "this is a copy of an optimizer of 2 ranks, expected its process group"),
+    ],
+)
+def test_mistakes_are_one_sentence_on_all_ranks(case: str, sentence: str, ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert sentence in rank["mistakes"][case]
+
+
+def test_a_parameter_moves_if_any_rank_has_a_gradient_of_it(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert rank["moved"].tolist() == [True, True, True, False, True, True]
+
+
+def test_a_state_of_one_process_goes_on_with_two_and_back(ranks: list[dict[str, Any]]) -> None:
+    """To the bit with two; back only with the memory of the rank that saved it, which is said."""
+    for rank in ranks:
+        assert torch.equal(rank["worlds"]["one, then two"], rank["worlds"]["one"])
+        assert rank["worlds"]["steps"] == 7
+        assert torch.isfinite(rank["worlds"]["two, then one"]).all()
+    assert ["the state has no memory_1" in one for one in ranks[0]["worlds"]["said"]] == [True]
+    assert ["the state has no memory_0" in one for one in ranks[1]["worlds"]["said"]] == [True]
+
+
+def test_the_journal_of_two_ranks_is_written_by_the_first(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["journal"]["written"] for rank in ranks] == [True, False]
+    for rank in ranks:
+        assert torch.equal(rank["journal"]["trained"], rank["journal"]["replayed"])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"dims": 0}, "dims is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"memory": 1.0}, "memory is 1.0, expected 0 or more and less than 1"),
+        ({"family": "bernoulli-graphcore"}, "family is bernoulli-graphcore beside feedback"),
+        ({"redraw": 0}, "redraw is 0"),
+    ],
+    ids=str,
+)
+def test_mistakes_in_the_state_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        RBDState(None, **given)
+
+
+def test_the_hook_of_the_package_is_one_that_ddp_takes() -> None:
+    """DDP compares annotations with types: none may be a string."""
+    annotations = __import__("rbd_torch").rbd_hook.__annotations__
+    assert annotations["bucket"] is torch.distributed.GradBucket
+    assert annotations["return"] == torch.futures.Future[torch.Tensor]
