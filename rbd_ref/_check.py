@@ -1,19 +1,20 @@
 """Checks of what callers hand in: each mistake becomes one sentence of what is wrong, what was expected, what to do.
 
-Tests: tests/test_basis.py, tests/test_compartments.py.
+Tests: tests/test_basis.py, tests/test_compartments.py, tests/test_random.py.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rbd_ref._types import Float32Array
+from rbd_ref._types import TWO_32, TWO_64, Float32Array
 
+Shape = int | Sequence[int]
 BLOCK = 2**16  # numbers that are looked at together, so that a check takes little memory
 
 
@@ -111,4 +112,19 @@ def finite(name: str, array: Float32Array) -> None:
     raise NotFiniteError(
         f"{name} has {bad.size} value(s) not finite in float32, the first {array[bad[0]]} at index {bad[0]}, "
         "expected finite numbers only: lower the learning rate or look for an overflow"
+    )
+
+
+def checked_shape(shape: Shape) -> tuple[int, ...]:
+    """A shape as a tuple; a number n stands for (n,)."""
+    sizes = [shape] if hasattr(shape, "__index__") else several("shape", shape)
+    return tuple(integer(f"size {axis} of the shape", size, 0, TWO_64) for axis, size in enumerate(sizes))
+
+
+def checked_place(seed: int, stream: int, offset: int, count: int) -> tuple[int, int, int]:
+    """Seed, stream and offset of `count` portable random numbers, all of which the stream has."""
+    return (
+        integer("seed", seed, 0, TWO_64),
+        integer("stream", stream, 0, TWO_32),
+        integer("offset", offset, 0, TWO_64 - count + 1),
     )

@@ -10,30 +10,12 @@ Specification: docs/specification.md, section 15. Tests: tests/test_random.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from rbd_ref._check import integer, several
-from rbd_ref._types import TWO_32, TWO_64, Float32Array
+from rbd_ref._check import Shape, checked_place, checked_shape
+from rbd_ref._types import Float32Array
 from rbd_ref.kernels.random import numbers
 
 __all__ = ["normal", "signs", "uniform"]
-
-Shape = int | Sequence[int]
-
-
-def checked_shape(shape: Shape) -> tuple[int, ...]:
-    """A shape as a tuple; a number n stands for (n,)."""
-    sizes = [shape] if hasattr(shape, "__index__") else several("shape", shape)
-    return tuple(integer(f"size {axis} of the shape", size, 0, TWO_64) for axis, size in enumerate(sizes))
-
-
-def checked_place(seed: int, stream: int, offset: int, count: int) -> tuple[int, int, int]:
-    """Seed, stream and offset of `count` numbers, all of which the stream has."""
-    return (
-        integer("seed", seed, 0, TWO_64),
-        integer("stream", stream, 0, TWO_32),
-        integer("offset", offset, 0, TWO_64 - count + 1),
-    )
 
 
 def _filled(law: str, shape: Shape, seed: int, stream: int, offset: int) -> Float32Array:

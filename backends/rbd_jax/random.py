@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from rbd_jax.families import Word, normal_pairs, threefry, uniform_value, zero_of
 from rbd_jax.keys import is_traced, number_key, word, word_pair
 from rbd_jax.rounding import Array
+from rbd_ref._check import Shape, checked_place, checked_shape
 from rbd_ref._types import TWO_32
-from rbd_ref.random import Shape, checked_place, checked_shape
 from rbd_ref.spec.families import HALF, ONE, STEP_24
 from rbd_ref.spec.random import LAWS
 

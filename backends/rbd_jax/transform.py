@@ -26,9 +26,9 @@ from rbd_jax.gathering import all_gather, axis_size, in_order
 from rbd_jax.keys import is_traced, word_pair
 from rbd_jax.rounding import Array, product
 from rbd_jax.sweep import flush
-from rbd_ref import compartments as plans
 from rbd_ref._check import integer, member, number
 from rbd_ref._types import TWO_32
+from rbd_ref.spec import compartments as plans
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS

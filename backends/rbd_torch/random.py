@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rbd_ref._check import Shape, checked_place, checked_shape
 from rbd_ref._types import TWO_32
 from rbd_ref.kernels.random import fill
-from rbd_ref.random import Shape, checked_place, checked_shape
 from rbd_ref.spec.random import LAWS, number_key
 from rbd_torch import families
 from rbd_torch.families import TILE, interleave

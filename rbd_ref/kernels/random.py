@@ -105,7 +105,7 @@ def number_key(seed: tuple[int, int], stream: int) -> KeyPair:
     """The key of a stream; the seed is given as its high and its low word."""
     k0, k1 = threefry2x32(np.uint32(seed[0]), np.uint32(seed[1]), np.uint32(0), np.uint32(NUMBERS))
     k0, k1 = threefry2x32(k0, k1, np.uint32(0), np.uint32(stream))
-    keys = basis_keys((np.int64(k0), np.int64(k1)), 0, 0, 1)
+    keys = basis_keys((int(k0), int(k1)), 0, 0, 1)
     return keys[0, 0], keys[1, 0]
 
 
