@@ -114,6 +114,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/cores.py --json benchmarks/cores.json
 	$(BIN)/python benchmarks/trainer.py --json benchmarks/trainer.json
 	$(BIN)/python benchmarks/networks.py --json benchmarks/networks.json
+	$(BIN)/python benchmarks/operations.py --json benchmarks/operations.json
 	$(BIN)/python benchmarks/backends.py --json benchmarks/backends.json
 	OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/optimizer.py --json benchmarks/optimizer.json
 	OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/ddp.py --json benchmarks/ddp.json

@@ -128,6 +128,26 @@ def gradients(figures: Figures) -> str:
     return table(heads, rows) + quiet(figures)
 
 
+def operations(figures: Figures) -> str:
+    """Milliseconds of the operations of a network that take longest, and how many of the rest."""
+    found = figures["rows"]
+    shown = [row for row in found if row["all"] >= LEAST_SHOWN]
+    rows = [
+        [row["what"], row["way"], fixed(row["one"], 2), fixed(row["all"], 2),
+         fixed(row["GFLOP/s"], 0) if row["GFLOP/s"] else ""]
+        for row in shown
+    ]  # fmt: skip
+    rest = [row for row in found if row not in shown]
+    sums = [fixed(sum(row[name] for row in rest), 2) for name in ("one", "all")]
+    rows.append([f"{len(rest)} others", "", *sums, ""])
+    limits = ", ".join(f"{value:,.0f} {name}" for name, value in figures["limits"].items())
+    heads = ["", "", "one thread, ms", f"{figures['machine']['threads']} threads, ms", "GFLOP/s of one"]
+    return table(heads, rows) + f"\nOne thread at best: {limits}.\n"
+
+
+LEAST_SHOWN = 0.2  # milliseconds
+
+
 def exponents(growth: Figures) -> str:
     """How cost grows at the largest sizes."""
     found = growth["exponents"]
@@ -261,6 +281,7 @@ def main(arguments: list[str]) -> int:
             "targets": targets(speed, trainer),
             "trainer": trainer_table(trainer),
             "networks": gradients(figures_of("networks")),
+            "operations": operations(figures_of("operations")),
             "networks-avx2": gradients(figures_of("networks-avx2")),
             "targets-avx2": descends(figures_of("speed-avx2")),
             "exponents": exponents(growth),

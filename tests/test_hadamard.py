@@ -81,7 +81,8 @@ def test_all_threads_in_cooperation_have_the_bits_of_one(m: int) -> None:
     assert np.array_equal(bits(got), bits(expected))
     key = tuple(root_key(m))
     for size, d in ((2**m, 2**m), (2**m - 5, 1), (2**m - 4095, 1000)):
-        assert np.array_equal(kernels.rows_cooperative(key, size, d), kernels.rows(key, size, d))
+        words = np.empty(kernels.padded(size), np.uint32)
+        assert np.array_equal(kernels.rows_cooperative(key, d, words), kernels.rows(key, size, d))
         signed, once = np.zeros(size, np.float32), np.zeros(size, np.float32)
         kernels.add_signed_cooperative(key, x[:size], signed)
         kernels.add_signed(key, x[:size], once)

@@ -20,8 +20,7 @@ SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*
 KERNELS = {"kernel", "parallel_kernel", "device", "cuda.jit"}
 APART = ("rbd_ref/kernels/", "backends/rbd_cuda/kernels.py")
 MOST_PARAMETERS = 7
-# What users call with keywords only, as the library it belongs to has it: a torch optimizer and a transformation of optax
-# take all their options so.
+# What users call with keywords only, as the library it belongs to has it: torch's optimizers, optax's transformations.
 BY_KEYWORD = (
     "backends/rbd_torch/optimizer.py __init__",
     "backends/rbd_jax/transform.py scale_by_random_bases",

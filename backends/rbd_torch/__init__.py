@@ -4,7 +4,6 @@
     RBDState, rbd_hook                              for DistributedDataParallel.register_comm_hook
     replay                                          a model from its base checkpoint and a journal of coefficients
     project, reconstruct, descend, directions       the operations on torch tensors
-
     randn, rand, signs                              portable random numbers: the bits of rbd_ref.random as tensors
 
 `rbd_ref` finds the backend `torch` here too (`python -m rbd_ref.conformance --rbd-backend torch`); RBD_TORCH_DEVICE

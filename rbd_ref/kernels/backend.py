@@ -6,6 +6,7 @@ Tests: tests/test_operations.py, tests/test_threads.py.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
@@ -24,6 +25,7 @@ from rbd_ref.spec.compartments import Layout, Plan
 from rbd_ref.spec.operations import TILE, Draw, flush
 
 SMALL = 4 * TILE  # compartments up to this size are worked on by one thread each
+LARGE = 2**20  # compartments up to this size are given new memory to work in where there is but one thread
 HELD_WORDS = 2**17  # words of directions that `descend` holds at a time, or two vectors of the size if these are more
 SUMS = 4  # words that the two sums of a tile take
 GRAIN = 2**15  # entries of directions that are worth a thread
@@ -31,6 +33,23 @@ LINE = 64  # bytes of a cache line
 EMPTY = np.empty(0, dtype=F32)
 
 config: Any = numba.config
+
+
+class Room(threading.local):
+    """Words to work in that a thread keeps from one call to the next: for large vectors the system would have to find
+    and clear new pages at every call, which takes longer than the work."""
+
+    def __init__(self) -> None:
+        self.words = np.empty(0, dtype=np.uint32)
+
+    def take(self, n: int) -> Words:
+        """n words, whatever is in them."""
+        if self.words.size < n:
+            self.words = aligned(np.empty, (n,), np.uint32)
+        return self.words[:n]
+
+
+ROOM = Room()
 
 
 class Lowered(NamedTuple):
@@ -188,14 +207,15 @@ def _direction(low: Lowered, k: int, i: int, row: Float32Array) -> None:
 def _srht(low: Lowered, compartments: range, g: Float32Array, a: Float32Array, u: Float32Array) -> None:
     """Some compartments of `srht`, large ones by all threads together if there are some; g or u may be empty."""
     plan = low.plan
-    small, large = plan.by_size(SMALL if numba.get_num_threads() > 1 else plan.D)
+    small, large = plan.by_size(SMALL if numba.get_num_threads() > 1 else LARGE)
     small = small[(small >= compartments.start) & (small < compartments.stop)]
     if small.size:
         where = operations.srht_address()
         operations.srht_per_compartment(where, low.keys, plan.layout, small, low.divisors, g, a, u)
     for k in (k for k in large if k in compartments):
         here = plan.elements(k)
-        operations.srht_cooperative(low.key(k), plan.sizes[k], low.divisors[k], g[here], a[plan.directions(k)], u[here])
+        scratch = ROOM.take(hadamard.padded(plan.sizes[k]))
+        operations.srht_cooperative(low.key(k), low.divisors[k], scratch, g[here], a[plan.directions(k)], u[here])
 
 
 def _descend(low: Lowered, g: Float32Array, a: Float32Array, u: Float32Array) -> None:

@@ -222,8 +222,7 @@ def analyse(key: KeyPair, chosen: Indices, g: Float32Array, x: Float32Array) -> 
 
 @kernel
 def put(a: Float32Array, chosen: Indices, x: Float32Array) -> None:
-    """x = +0 but for the coefficients at their rows. `x[chosen] = a` would compile what checks and prints shapes."""
-    x[:] = np.float32(0)
+    """The coefficients at their rows. `x[chosen] = a` would compile what checks and prints shapes."""
     for i in range(a.size):
         x[chosen[i]] = a[i]
 
@@ -231,6 +230,7 @@ def put(a: Float32Array, chosen: Indices, x: Float32Array) -> None:
 @kernel
 def synthesise(key: KeyPair, chosen: Indices, a: Float32Array, u: Float32Array, x: Float32Array) -> None:
     """u <- u + sum_i a_i phi_i of the chosen rows: the coefficients at their rows, transform, signs."""
+    x[:] = np.float32(0)
     put(a, chosen, x)
     transform(x)
     add_signed(key, reading(x), u)
@@ -240,9 +240,8 @@ def synthesise(key: KeyPair, chosen: Indices, a: Float32Array, u: Float32Array, 
 
 
 @parallel_kernel
-def rows_cooperative(key: KeyPair, size: int, d: int) -> Indices:
-    """`rows`."""
-    words = np.empty(padded(size), dtype=np.uint32)
+def rows_cooperative(key: KeyPair, d: int, words: Words) -> Indices:
+    """`rows`; `words` has a place for each row, and they are left there."""
     pieces, top = words.size // PIECE, bound(d + margin(d), words.size)
     ends = np.zeros(pieces + 1, dtype=np.int64)
     for p in prange(pieces):
@@ -254,6 +253,13 @@ def rows_cooperative(key: KeyPair, size: int, d: int) -> Indices:
     for p in prange(pieces):
         places[ends[p] : ends[p + 1]] = p * PIECE + places_up_to(words[p * PIECE : (p + 1) * PIECE], top)
     return smallest(words, d, places)
+
+
+@parallel_kernel
+def clear_cooperative(x: Float32Array) -> None:
+    """x = +0."""
+    for p in prange(x.size // PIECE):
+        x[p * PIECE : (p + 1) * PIECE] = np.float32(0)
 
 
 @parallel_kernel

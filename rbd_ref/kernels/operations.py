@@ -301,17 +301,20 @@ def srht_per_compartment(
 
 @kernel
 def srht_cooperative(
-    key: KeyPair, size: int, divisor: float, g: Float32Array, a: Float32Array, u: Float32Array
+    key: KeyPair, divisor: float, scratch: Words, g: Float32Array, a: Float32Array, u: Float32Array
 ) -> None:
-    """`srht_per_compartment` of one large compartment, whose parts are given, by all threads together."""
-    rows = hadamard.rows_cooperative(key, size, a.size)
-    x = np.zeros(hadamard.padded(size), np.float32)
+    """`srht_compartment` of one large compartment, by all threads together; `scratch` has a place for each row, for the
+    words of rows first and then for what is transformed."""
+    rows = hadamard.rows_cooperative(key, a.size, scratch)
+    x = scratch.view(np.float32)
     if g.size > 0:
-        hadamard.add_signed_cooperative(key, g, x[:size])
+        hadamard.clear_cooperative(x)
+        hadamard.add_signed_cooperative(key, g, x[: g.size])
         hadamard.transform_cooperative(x)
         for i in range(a.size):
             a[i] = coefficient(float(x[rows[i]]), 1.0, divisor)
     if u.size > 0:
+        hadamard.clear_cooperative(x)
         hadamard.put(a, rows, x)
         hadamard.transform_cooperative(x)
         hadamard.add_signed_cooperative(key, x, u)
