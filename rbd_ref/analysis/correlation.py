@@ -164,7 +164,7 @@ def expected_cosines(experiment: Experiment, parts: Sequence[Float32Array], t: i
         >>> g = np.ones(650, dtype=np.float32)
         >>> expected = expected_cosines(experiment, [g], 0)
         >>> round(expected.whole, 3), round(expected_cosine(650, 13, "normal"), 3)  # about sqrt(13 / 650)
-        (0.137, 0.137)
+        (0.138, 0.138)
     """
     basis = experiment.basis
     if experiment.phases.at(t).method.name not in PROJECTING or basis.family.name == BIASED:

@@ -257,7 +257,12 @@ def find_dimension(
         (650, True, 400)
     """
     wanted = search or DimensionSearch()
-    plain = settings(config, {"method": wanted.method, "lr": None, "dims": None, "seed": 0})
+    if config.compartments.startswith("proportional"):
+        raise ValueError(
+            f"compartments are {config.compartments}, which says how many directions there are, expected a kind that "
+            "takes any number: use whole, even:K, layer or tensor"
+        )
+    plain = settings(config, {"method": wanted.method, "lr": None, "dims": "each:1", "seed": 0})
     D = Experiment(plain, problem).plan.D
     low, high = wanted.bounds(D)
     trials = Trials(plain, wanted, problem, None if out is None else Path(out), jobs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rbd_ref._picture import empty_figure
 from rbd_ref.analysis.correlation import Correlation, Cosines
-from rbd_ref.analysis.cosines import QUANTILES, PairCosines, expected_cosine_of_pair, sphere
+from rbd_ref.analysis.cosines import PairCosines, expected_cosine_of_pair, sphere
 from rbd_ref.analysis.dimension import Dimension, Trial
 from rbd_ref.analysis.landscape import UNITS, LandscapeCurve
 from rbd_ref.analysis.spectrum import Spectrum
@@ -33,7 +33,6 @@ PALE = "#9aa5b1"
 ACCENT = "#0b6e99"
 SECOND = "#d1495b"
 COLOURS = dict(zip(FAMILIES, (ACCENT, "#3aa17e", "#e3a008", PALE, "#8f5fbf", SECOND), strict=True))
-MARKERS = dict(zip(FAMILIES, "osDvP^", strict=True))
 DASHED = (0, (4, 3))
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -48,7 +47,7 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
 }
 PAPER = (1e5, 0.02)  # D, and the mean |cosine| that the paper reads off its figure there
-CURVE = 60  # points of an analytic curve
+CURVE = 200  # points of an analytic curve
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -80,68 +79,49 @@ def colour(family: str) -> str:
 
 @styled
 def draw_cosines(found: Sequence[PairCosines]) -> Figure:
-    """Mean and quantiles over pairs against D, on the analytic curve of each family."""
-    figure = empty_figure(8.6, 5)
-    axes = figure.subplots()
+    """A panel for each family: mean and quantiles over pairs against D, on the analytic curve."""
     families = list(dict.fromkeys(point.family for point in found))
-    sizes = sorted({point.D for point in found})
-    for n, family in enumerate(families):
-        _family_cosines(axes, [point for point in found if point.family == family], 1 + 0.05 * (n - len(families) / 2))
-    axes.plot([], [], color=INK, lw=1, label="curves: E|cos|, analytic")
-    axes.set(xscale="log", yscale="log", xlabel="D, elements of a direction", ylabel="|cos| of two directions")
-    pairs = found[0].pairs
-    axes.set_title(f"{pairs} pairs of directions: mean, and 5 % to 95 % of the pairs")
-    shown = [point.mean for point in found if point.mean] + [PAPER[1]]
-    axes.set_ylim(min(shown) / 3, 1.3)
-    _sphere_label(axes, sizes)
-    _paper_point(axes, sizes)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    columns = min(3, len(families))
+    rows = -(-len(families) // columns)
+    figure = empty_figure(max(5.5, 3.5 * columns), 0.6 + 2.7 * rows)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    means = [point.mean for point in found if point.mean]
+    panels[0, 0].set(xscale="log", yscale="log", ylim=(min([PAPER[1] / 10, *means]) / 3, 1.5))
+    for axes, family in zip(panels.flat, families, strict=False):
+        _family_cosines(axes, [point for point in found if point.family == family])
+    for axes in panels.flat[len(families) :]:
+        axes.set_axis_off()
+    for n in range(len(families)):
+        panels.flat[n].xaxis.set_tick_params(labelbottom=n + columns >= len(families))
+    figure.supxlabel("D, elements of a direction", fontsize=10)
+    figure.supylabel("|cos| of two directions", fontsize=10)
+    figure.legend(*_all_labels(panels), loc="outside upper center", ncols=5)
     return figure
 
 
-def _family_cosines(axes: Axes, points: Sequence[PairCosines], shift: float) -> None:
-    """A family: the curve, means as markers, quantiles as bars, a little beside those of other families."""
+def _all_labels(panels: Any) -> tuple[list[Any], list[str]]:
+    """What is drawn in any of the panels, once."""
+    pairs = [pair for axes in panels.flat for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    known = {label: handle for handle, label in pairs}
+    return list(known.values()), list(known)
+
+
+def _family_cosines(axes: Axes, points: Sequence[PairCosines]) -> None:
+    """A family, in its panel."""
     family = points[0].family
     sizes = [point.D for point in points]
     grid = np.unique(np.geomspace(min(sizes), max(sizes), CURVE).round().astype(int)).tolist()
-    if parse_family(family).name == "srht":
-        grid = sizes  # between them E |cos| goes up and down with the distance to a power of two
-    curve = [expected_cosine_of_pair(D, family) for D in grid]
-    means = [point.mean or math.nan for point in points]  # 0 has no place on this axis
-    bars = np.array([[point.quantiles[0] for point in points], [point.quantiles[-1] for point in points]])
-    assert QUANTILES[0] == 0.05
-    length = np.abs(np.where(np.isnan(means), 0, bars - means))
-    axes.plot(grid, [value or math.nan for value in curve], color=colour(family), lw=1, alpha=0.8)
-    axes.errorbar(
-        [D * shift for D in sizes],
-        means,
-        length,
-        fmt=MARKERS[parse_family(family).name],
-        color=colour(family),
-        ms=4.5,
-        lw=0.7,
-        label=family,
-    )
-
-
-def _sphere_label(axes: Axes, sizes: Sequence[int]) -> None:
-    """The name of the curve that most families follow, above it, with a line to it."""
-    x = float(np.sqrt(sizes[0] * sizes[-1])) * 2
-    y = sphere(max(2, round(x)))
-    axes.annotate(
-        r"$\sqrt{2/(\pi D)}$",
-        (x, y),
-        (x * 2.5, y * 5),
-        color=INK,
-        fontsize=12,
-        arrowprops={"arrowstyle": "-", "color": INK, "lw": 0.8},
-    )
-
-
-def _paper_point(axes: Axes, sizes: Sequence[int]) -> None:
-    """What the paper says, where the picture goes so far."""
-    if sizes[0] <= PAPER[0] <= sizes[-1]:
-        axes.plot(*PAPER, marker="x", ms=9, mew=2, ls="", color=INK, label="the paper: 0.02 at D = 10⁵")
+    tiny = axes.get_ylim()[0] / 10  # stands in for 0, which has no place on this axis
+    low = [max(tiny, point.quantiles[0]) for point in points]
+    high = [max(tiny, point.quantiles[-1]) for point in points]
+    curve = [expected_cosine_of_pair(D, family) or math.nan for D in grid]
+    axes.vlines(sizes, low, high, color=PALE, alpha=0.6, lw=3, label="5 % to 95 % of the pairs")
+    axes.plot(grid, [sphere(D) for D in grid], color=INK, lw=1, ls=DASHED, label=r"$\sqrt{2/(\pi D)}$")
+    axes.plot(grid, curve, color=SECOND, lw=1.6, label="E|cos|, analytic")
+    axes.plot(sizes, [point.mean or math.nan for point in points], "o", color=ACCENT, ms=4, label="mean over pairs")
+    if parse_family(family).name == "normal" and sizes[0] <= PAPER[0] <= sizes[-1]:
+        axes.plot(*PAPER, "x", color=INK, ms=8, mew=2, label="the paper: 0.02 at D = 10⁵")
+    axes.set_title(family)
 
 
 # Update and gradient
@@ -151,31 +131,43 @@ def _paper_point(axes: Axes, sizes: Sequence[int]) -> None:
 def draw_correlation(found: Correlation) -> Figure:
     """Cosine of update and gradient along a run: whole vectors on the left, the mean over tensors on the right."""
     figure = empty_figure(11, 4.2)
-    left, right = figure.subplots(1, 2, sharey=True)
-    _correlation(left, found, lambda cosines: cosines.whole, r"$E\cos$, by theory")
-    _correlation(right, found, lambda cosines: cosines.tensors, "expected of the step's gradient")
-    for axes in (left, right):
-        label = r"$\sqrt{d/D}$" + f" = {found.root:.3g}"
-        axes.axhline(found.root, color=INK, lw=1, ls=DASHED, label=label, zorder=1)
-        axes.set(xlabel="step")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    panels = figure.subplots(1, 2, sharey=True, squeeze=False)
+    left, right = panels.flat
+    _correlation(left, found, lambda cosines: cosines.whole)
+    _correlation(right, found, lambda cosines: cosines.tensors)
     left.set(ylabel="cosine of update and gradient", title=f"whole vectors, D = {found.D:,}, d = {found.directions:,}")
     right.set(title="mean over tensors, the paper's correlation")
+    figure.legend(*_all_labels(panels), loc="outside lower center", ncols=4)
     return figure
 
 
-def _correlation(axes: Axes, found: Correlation, pick: Callable[[Cosines], float], expectation: str) -> None:
+def _correlation(axes: Axes, found: Correlation, pick: Callable[[Cosines], float]) -> None:
     """One kind of cosine along the run."""
     lines: list[tuple[str, list[Cosines | None], dict[str, Any]]] = [
-        ("step's gradient", [step.measured for step in found.steps], {"color": ACCENT, "marker": "o", "ms": 4}),
-        ("epoch's gradient", [step.epoch for step in found.steps], {"color": "#3aa17e", "marker": "s", "ms": 4}),
-        (expectation, [step.expected for step in found.steps], {"color": SECOND, "lw": 2, "alpha": 0.7}),
+        (
+            "with the step's gradient",
+            [step.measured for step in found.steps],
+            {"color": ACCENT, "marker": "o", "ms": 4},
+        ),
+        (
+            "with the epoch's gradient",
+            [step.epoch for step in found.steps],
+            {"color": "#3aa17e", "marker": "s", "ms": 4},
+        ),
+        (
+            "expected of the step's gradient",
+            [step.expected for step in found.steps],
+            {"color": SECOND, "lw": 2, "alpha": 0.7},
+        ),
     ]
     for label, values, how in lines:
         pairs = zip(found.steps, values, strict=True)
         kept = [(step.step, pick(value)) for step, value in pairs if value is not None]
         if kept:
             axes.plot(*zip(*kept, strict=True), label=label, **how)
+    label = r"$\sqrt{d/D}$" + f" = {found.root:.3g}"
+    axes.axhline(found.root, color=INK, lw=1, ls=DASHED, label=label, zorder=1)
+    axes.set(xlabel="step")
 
 
 # The loss along directions
@@ -185,21 +177,18 @@ def _correlation(axes: Axes, found: Correlation, pick: Callable[[Cosines], float
 def draw_landscape(found: Sequence[LandscapeCurve]) -> Figure:
     """Mean and band of the loss along directions: a column for each step, a row for each unit."""
     steps = list(dict.fromkeys(curve.step for curve in found))
-    figure = empty_figure(max(6.5, 2.9 * len(steps)), 5.8)
-    panels = figure.subplots(2, len(steps), sharey="col", sharex="row", squeeze=False)
-    for row, unit in enumerate(UNITS):
-        for column, step in enumerate(steps):
-            axes = panels[row, column]
-            for curve in found:
-                if (curve.step, curve.unit) == (step, unit):
-                    _landscape(axes, curve)
-            axes.set_title(f"after step {step:,}" if row == 0 else "")
-        panels[row, 0].set_ylabel("loss")
-        words = {"drawn": r"$\theta + s\,\varphi$:  s", "distance": r"$\theta + s\,\varphi/|\varphi|$:  distance s"}
-        for axes in panels[row]:
-            axes.set_xlabel(words[unit])
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(6, len(labels)))
+    figure = empty_figure(max(9, 2.9 * len(steps)), 5.8)
+    panels = figure.subplots(len(UNITS), len(steps), sharey="col", sharex="row", squeeze=False)
+    for curve in found:
+        _landscape(panels[UNITS.index(curve.unit), steps.index(curve.step)], curve)
+    for axes, step in zip(panels[0], steps, strict=True):
+        axes.set_title(f"after step {step:,}")
+    for row, words in zip(panels, (r"$\theta + s\,\varphi$:  s", r"$\theta + s\,\varphi/|\varphi|$:  s"), strict=True):
+        row[0].set_ylabel("loss")
+        for axes in row:
+            axes.set_xlabel(words)
+            axes.locator_params("x", nbins=4)
+    figure.legend(*_all_labels(panels), loc="outside upper center", ncols=6)
     return figure
 
 
@@ -255,7 +244,7 @@ def _spread(trial: Trial) -> tuple[float, float]:
 def draw_spectrum(found: Spectrum) -> Figure:
     """A row for each tensor: its shares on the left, and on the right how often its share of D they are, by step."""
     rows = len(found.tensors)
-    figure = empty_figure(11, 1.7 + 0.3 * max(4, rows))
+    figure = empty_figure(11, 1.7 + 0.3 * max(6, rows))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.2, 1))
     y = np.arange(rows)
     energy = np.array(found.energy).T
@@ -277,7 +266,7 @@ def _ratios(axes: Axes, found: Spectrum, energy: Any) -> None:
     picture = axes.imshow(ratios, aspect="auto", cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
     shown = sorted({round(k) for k in np.linspace(0, len(found.steps) - 1, 6)})
     axes.set(xticks=shown, xticklabels=[f"{found.steps[k]:,}" for k in shown], xlabel="step")
-    bar = axes.figure.colorbar(picture, ax=axes, label="energy a parameter, over the mean", ticks=_ticks(most))
+    bar = axes.figure.colorbar(picture, ax=axes, label="share of |g|² / share of D", ticks=_ticks(most))
     bar.ax.set_yticklabels([f"{10**tick:.3g}" for tick in bar.get_ticks()])
 
 
