@@ -131,6 +131,7 @@ docs: $(READY)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/scaling_model.py
 	$(BIN)/python docs/package_graph.py
+	$(BIN)/python docs/analysis_pictures.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*

@@ -24,7 +24,7 @@ PAGE = HERE / "architecture.md"
 PICTURE = HERE / "packages.png"
 LAYERS = (
     ("sweep", "paper"),
-    ("train", "replay", "report", "suggest", "warmup", "conformance"),
+    ("train", "replay", "report", "analysis", "suggest", "warmup", "conformance"),
     ("training",),
     ("runs",),
     ("methods", "models", "data"),
@@ -41,6 +41,7 @@ TITLES = {
     "train": "command: trains",
     "replay": "command: repeats a run",
     "report": "command: shows runs",
+    "analysis": "command: looks into runs",
     "suggest": "command: rate and costs",
     "warmup": "command: compiles kernels",
     "conformance": "the suite for backends",
@@ -167,7 +168,7 @@ def packages(graph: Edges) -> str:
 
 INK, LINE = "#1d2733", "#0b6e99"
 COLOURS = {"spec": "#fdf1d6", "rbd_mpi": "#e2f1e8", "backends": "#e2f1e8"}  # and the others pale blue
-WIDTH, HEIGHT, ROW = 3.2, 0.8, 1.5
+WIDTH, HEIGHT, ROW = 3.4, 0.8, 1.5
 COLUMNS = {
     "rbd_mpi": -9,
     FACADE: -5.4,
@@ -176,9 +177,10 @@ COLUMNS = {
     "train": -1.8,
     "replay": 1.8,
     "suggest": 5.4,
-    "report": 9,
+    "analysis": 9,
     "warmup": 12.6,
-    "conformance": 16.2,
+    "report": 16.2,
+    "conformance": 19.8,
     "training": -2.4,
     "runs": 0,
     "methods": -4.5,
@@ -190,7 +192,7 @@ COLUMNS = {
     "kernels": 2.8,
     "backend": 0,
     "spec": 0,
-    "backends": 12.6,
+    "backends": 19.8,
 }
 NOTE = """\
 An arrow is an import. Left out: imports that a longer
@@ -245,7 +247,7 @@ def draw(graph: Edges) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-    figure, axes = plt.subplots(figsize=(15, 7.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(18, 7.4), layout="constrained")
     for unit, name in arrows(graph):
         start, end, way = ends(unit, name)
         line = {"arrowstyle": "-|>", "mutation_scale": 13, "color": LINE, "lw": 1.5, "shrinkA": 0, "shrinkB": 3}
@@ -256,9 +258,9 @@ def draw(graph: Edges) -> None:
         corner = (x - WIDTH / 2, y - HEIGHT / 2)
         axes.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.12", **fill))
         axes.text(x, y + 0.15, unit, ha="center", va="center", weight="bold", color=INK, fontsize=12)
-        axes.text(x, y - 0.19, TITLES[unit], ha="center", va="center", color=INK, fontsize=9)
+        axes.text(x, y - 0.19, TITLES[unit], ha="center", va="center", color=INK, fontsize=8.5)
     axes.text(-10.5, place("spec")[1], NOTE, va="center", color=INK)
-    axes.set(xlim=(-10.7, 14.3), ylim=(place("spec")[1] - 0.5, 0.5))
+    axes.set(xlim=(-10.8, 21.6), ylim=(place("spec")[1] - 0.5, 0.5))
     axes.set_axis_off()
     figure.savefig(PICTURE, dpi=150)
     plt.close(figure)

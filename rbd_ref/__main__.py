@@ -1,6 +1,6 @@
 """The command `rbd`, which is also `python -m rbd_ref`: all commands of the package under one name.
 
-    rbd train, sweep, report, replay, suggest, warmup, paper, conformance
+    rbd train, sweep, report, replay, analysis, suggest, warmup, paper, conformance
 
 `python -m rbd_ref.train` and the others are the same commands. Each is imported only when it is asked for.
 Tests: tests/test_command.py.
@@ -18,6 +18,7 @@ COMMANDS = {
     "sweep": ("rbd_ref.sweep", "train grids of settings side by side, or search the learning rate"),
     "report": ("rbd_ref.report.__main__", "show runs on one page: curves, tables, the paper's figures"),
     "replay": ("rbd_ref.replay", "rebuild the weights of any step of a run, or verify a run"),
+    "analysis": ("rbd_ref.analysis.__main__", "cosines, correlation, loss landscape, intrinsic dimension, spectrum"),
     "suggest": ("rbd_ref.suggest", "suggest family and rate for a network, and say what they cost here"),
     "warmup": ("rbd_ref.warmup", "compile all kernels before they are needed"),
     "paper": ("rbd_ref.paper.__main__", "repeat the paper's tables, and check a result to the bit"),

@@ -1,4 +1,4 @@
-"""The picture of some directions and their Gram matrix. matplotlib is an extra, and imported when a picture is drawn.
+"""Pictures: an empty figure, and some directions with their Gram matrix. matplotlib is an extra, imported when drawing.
 
 May import: nothing of rbd_ref but _types.
 Tests: tests/test_basis.py.
@@ -25,20 +25,20 @@ def gram(phi: Float32Array) -> Float32Array:
     return (unit @ unit.T).astype(F32)
 
 
-def _figure() -> Figure:
-    """An empty one, which belongs to nobody else: pyplot would keep it."""
+def empty_figure(width: float, height: float) -> Figure:
+    """An empty one of so many inches, which belongs to nobody else: pyplot would keep it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
             f"matplotlib is missing ({error}), expected it for a picture: pip install 'rbd-ref[plot]'"
         ) from error
-    return Figure(figsize=(11, 4), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def draw(phi: Float32Array, title: str) -> Figure:
     """The directions as rows, and beside them their Gram matrix."""
-    figure = _figure()
+    figure = empty_figure(11, 4)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     columns = np.linspace(0, phi.shape[1] - 1, min(phi.shape[1], COLUMNS)).astype(np.int64)
     most = float(np.abs(phi).max())

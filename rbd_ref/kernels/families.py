@@ -107,13 +107,14 @@ def uniform_value(x: np.uint32) -> np.float32:
 def fill_words(key: KeyPair, i: int, first: int, x0: Words, x1: Words) -> None:
     """Words of direction i for the blocks first, first + 1, ... into x0 and x1."""
     x0, x1 = borrowed(x0), borrowed(x1)
+    k0, k1 = np.uint32(key[0]), np.uint32(key[1])
     direction = np.uint32(i)
     origin = np.uint32(first)
     whole = x0.size - x0.size % COUNTERS
     for p in range(0, whole, COUNTERS):
-        fill_counters(key, direction, np.uint32(origin + np.uint32(p)), x0, x1, p)
+        fill_counters((k0, k1), direction, np.uint32(origin + np.uint32(p)), x0, x1, p)
     for p in range(whole, x0.size):
-        x0[p], x1[p] = threefry2x32(key[0], key[1], direction, np.uint32(origin + np.uint32(p)))
+        x0[p], x1[p] = threefry2x32(k0, k1, direction, np.uint32(origin + np.uint32(p)))
 
 
 @kernel

@@ -126,10 +126,10 @@ def expected_cosine(D: int, d: int, family: str) -> float:
 
     For d << D it is sqrt(d/D).
     """
-    return math.exp(_log_ratio(d / 2) - _log_ratio(D / 2)) / math.sqrt(1 + (d - 1) * overlap(family, D))
+    return math.exp(log_gamma_ratio(d / 2) - log_gamma_ratio(D / 2)) / math.sqrt(1 + (d - 1) * overlap(family, D))
 
 
-def _log_ratio(x: float) -> float:
+def log_gamma_ratio(x: float) -> float:
     """ln Gamma(x + 1/2) - ln Gamma(x)."""
     return math.lgamma(x + 0.5) - math.lgamma(x) if x < LARGE else 0.5 * math.log(x) - 1 / (8 * x)
 
