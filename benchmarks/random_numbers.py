@@ -71,11 +71,12 @@ def main() -> None:
     """Measure, and print or write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="put the table into docs/random.md")
+    options = parser.parse_args()
     found = rates()
     rows = [[name, *(f"{rate:,.0f}" for rate in row)] for name, row in found.items()]
     text = table(["million per second", "normal", "uniform"], rows)
     print(text)
-    if parser.parse_args().write:
+    if options.write:
         put(DOCS / "random.md", {"random": text}, False)
 
 

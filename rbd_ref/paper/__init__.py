@@ -5,8 +5,8 @@
     runner      trains what has no result yet, one seed of every cell before two of any
     summary     means and intervals of cells, from the results alone
 
-`python -m rbd_ref.paper` is the command. The files are in benchmarks/paper/ of the repository, the page that they make
-is docs/paper.md.
+`python -m rbd_ref.paper` is the command. The files are in benchmarks/paper/ of the repository.
+Tests: tests/test_paper.py.
 
 May import: runs, training.
 """
