@@ -9,7 +9,9 @@ Each rank has images of its own of the embedded digits. At the end all ranks hav
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
+import sys
 
 import torch
 import torch.distributed as dist
@@ -109,10 +111,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300, help="(default: %(default)s)")
     options = parser.parse_args()
+    if not dist.is_torchelastic_launched():
+        sys.exit("examples/torch_ddp.py was started alone, expected two ranks: torchrun --nproc-per-node 2 THIS")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name in METHODS:
         train(name, options.steps)
+        gc.collect()  # models in cycles would keep threads of gloo alive until the interpreter ends, which then aborts
+    dist.barrier()
     dist.destroy_process_group()
 
 
