@@ -59,7 +59,7 @@ def power_sgd(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer, objec
 def hook(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer, object]:
     """Coefficients in place of the all-reduce, of a running average of gradients; any optimizer."""
     ddp = DistributedDataParallel(model)
-    state = RBDState(None, dims=DIMS, seed=0, memory=0.9)
+    state = RBDState(None, dims=DIMS, seed=0)
     ddp.register_comm_hook(state, rbd_hook)
     return ddp, torch.optim.SGD(ddp.parameters(), lr=0.1), state
 

@@ -396,6 +396,16 @@ def test_tables_data_and_pictures(
     assert is_png(tmp_path / "found.png")
 
 
+def test_seeds_that_differ_make_the_interval() -> None:
+    """Two seeds gain 1 % a direction, one is 4 % better; of SGD's 80, 90 and 100 % the shares are 72, 81 and 90 %."""
+    search = dimension.DimensionSearch(resolution=1.0001)
+    sgd = dimension.Trial(0, None, (0.8, 0.9, 1.0))
+    mean, some, every = dimension.brackets(
+        lambda d: dimension.Trial(d, None, (d / 100 + 1e-9, (d + 4) / 100 + 1e-9)), sgd, search, 1, 100
+    )
+    assert (mean, some, every) == ((78, 79), (67, 68), (89, 90))
+
+
 @pytest.mark.compiled
 def test_the_dimension_of_the_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--net", "mlp:64-10", "--epochs", "2", "--seeds", "2", "--low", "2", "--high", "200", "--resolution", "4")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rbd_ref import compartments
 from rbd_ref.spec.compartments import Plan
+from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 from strategies import plans
 
 sizes_of_compartments = st.lists(st.integers(1, 500), min_size=1, max_size=30)
@@ -133,3 +134,45 @@ def test_numbers_of_the_wrong_type() -> None:
         compartments.by_layer(5, d=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="d is True, expected an integer"):
         compartments.whole(10, d=True)
+
+
+# Plans by name.
+
+
+@pytest.mark.parametrize(
+    ("sizes", "how", "dims", "expected"),
+    [
+        ((10, 90), "whole", 8, ((100,), (8,))),
+        ((1, 2), "whole", 250, ((3,), (3,))),
+        ((63, 9), "whole", "each:5", ((72,), (5,))),
+        ((10, 90), "tensor", 20, ((10, 90), (2, 18))),
+        ((63, 9), "tensor", "9", ((63, 9), (8, 1))),
+        ((2, 90), "tensor", "each:5", ((2, 90), (2, 5))),
+        ((10, 1), "even:4", 6, ((3, 3, 3, 2), (2, 2, 1, 1))),
+        ((3, 1), "even:1000", 250, ((1, 1, 1, 1), (1, 1, 1, 1))),
+        ((1000, 250, 3), "proportional:100", 9, ((1000, 250, 3), (10, 2, 1))),
+    ],
+)
+def test_plans_of_tensors_are_cut_to_what_there_is_room_for(
+    sizes: tuple[int, ...], how: str, dims: int | str, expected: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    assert plan_of_tensors(sizes, parse_dims(dims), parse_cut(how)) == Plan(*expected)
+
+
+def test_a_total_that_does_not_reach_every_tensor_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="a total of 2 directions does not reach 3 compartments, expected at least one"
+    ):
+        plan_of_tensors((1, 1, 98), parse_dims(2), parse_cut("tensor"))
+
+
+@pytest.mark.parametrize("how", ["layer", "tensors", "whole:1", "even", "even:0", "even:2.5", "proportional:0.5", 3])
+def test_compartments_that_cannot_be_read(how: object) -> None:
+    with pytest.raises(ValueError, match=rf"compartments '{how}' cannot be read, expected whole, tensor, even:K or"):
+        parse_cut(how)
+
+
+@pytest.mark.parametrize("dims", [0, -1, True, 2.5, "", "all", "each:0", "each:x", "1e3"])
+def test_dims_that_cannot_be_read(dims: object) -> None:
+    with pytest.raises(ValueError, match=rf"dims '{dims}' cannot be read, expected N directions in all"):
+        parse_dims(dims)

@@ -32,7 +32,8 @@ from rbd_torch import networks as torch_networks
 from rbd_torch.backend import TorchBackend
 from run_tools import TINY, refused, resumed, sha, status, trained
 
-QUICK = (*TINY, "--family", "sparse", "--steps", "3")  # where kernels run as plain Python, the least work
+pytestmark = pytest.mark.compiled
+QUICK = (*TINY, "--family", "sparse", "--steps", "3")
 SMALL: dict[str, Any] = {"net": "mlp:64-10", "batch_size": 100, "steps": 6}
 OWN = "test_gradients:Halved"
 EAGER = "test_gradients:FasterHalved"
@@ -108,7 +109,6 @@ def test_what_needs_no_gradients_names_none() -> None:
     assert Experiment(rbd.Config(method="nes", switch=("3:sgd",))).config.gradients == REFERENCE
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_change_the_weights_of_exactly_the_methods_they_are_for(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +121,6 @@ def test_gradients_change_the_weights_of_exactly_the_methods_they_are_for(
 # Unlike means, one run.
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_directions_of_numba_with_gradients_of_a_library(name: str, tmp_path: Path) -> None:
     """Near the reference, not with its bits; and the reference repeats the run from the journal without the library."""
@@ -135,14 +134,12 @@ def test_directions_of_numba_with_gradients_of_a_library(name: str, tmp_path: Pa
     assert "source" not in vars(run.experiment.problem)
 
 
-@pytest.mark.compiled
 def test_with_the_reference_s_gradients_no_backend_changes_a_bit() -> None:
     """Of sgd, all backends; along directions those two that project with the same bits."""
     assert len({fitted(method="sgd", backend=name).sha256 for name in ("numba", "numpy", *LIBRARIES)}) == 1
     assert directed(backend="numba").sha256 == directed(backend="numpy").sha256
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_the_weights_of_sgd_are_those_of_its_gradients(name: str) -> None:
     """Whatever the backend is, and other than the reference's."""

@@ -13,7 +13,7 @@ import rbd_jax
 from rbd_jax import functional
 from rbd_jax.backend import JaxBackend
 from rbd_jax.keys import word_pair
-from rbd_ref import compartments
+from rbd_ref import compartments, random
 from rbd_ref.conformance.cases import draw_at, pseudo_random
 from rbd_ref.conformance.operations import bound
 from rbd_ref.kernels.backend import NumbaBackend
@@ -98,6 +98,19 @@ def test_programs_where_everything_is_known(family: str) -> None:
     expected = REFERENCE.reconstruct(draw_of(plan, family), a)
     same(jax.jit(lambda a: rbd_jax.reconstruct(plan, a, SEED, STEP, WORKER, family))(a), expected)
     same(jax.jit(lambda: rbd_jax.reconstruct(plan, jnp.asarray(a), SEED, STEP, WORKER, family))(), expected)
+
+
+def test_integers_of_64_bits_may_be_traced_where_jax_has_them() -> None:
+    """And nothing becomes float64 on the way."""
+    seed = (5 << 40) + 77
+    plan = compartments.whole(50, d=4)
+    a = np.array([1, 0.5, 2, -1], dtype=np.float32)
+    with jax.enable_x64(True):
+        u = jax.jit(lambda traced: rbd_jax.reconstruct(plan, a, traced, 3))(jnp.asarray(seed, jnp.uint64))
+        drawn = jax.jit(lambda traced: rbd_jax.randn(9, traced))(jnp.asarray(seed, jnp.uint64))
+    assert u.dtype == drawn.dtype == jnp.float32
+    same(u, REFERENCE.reconstruct(draw_at(plan, "normal", "unit", seed, 3, 0), a))
+    same(drawn, random.normal(9, seed))
 
 
 def test_an_update_is_not_fused_with_what_follows() -> None:

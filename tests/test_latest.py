@@ -10,6 +10,7 @@ import pytest
 from rbd_ref.runs.folder import Run
 from run_tools import TINY, copied, refused, status, trained
 
+pytestmark = pytest.mark.compiled
 QUICK = (*TINY, "--family", "sparse")
 
 

@@ -72,6 +72,7 @@ def test_every_setting_of_some_methods_is_tried_below() -> None:
     assert {name for name, item in FIELDS.items() if item.metadata.get("methods")} <= {*OTHERS, *apart}
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", METHODS)
 def test_a_setting_changes_the_weights_of_exactly_the_methods_it_names(
     method: str, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ from run_tools import (
 )
 from test_meaning import Bowl
 
+pytestmark = pytest.mark.compiled
 WORKERS = 4
 BASE = (*TINY, "--family", "sparse", "--batch-size", "100", "--workers", WORKERS, "--epochs", "3", "--lr", "0.5")
 EPOCH = 3  # steps; D = 650
@@ -99,7 +100,6 @@ def test_killed_after_any_step(made: dict[str, Run], tmp_path: Path, how: str, t
         assert not place.exists() or place.read_bytes() == (made[how].folder / "checkpoints" / name).read_bytes()
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("steps", [1, 4, 7])
 def test_kill_9(made: dict[str, Run], tmp_path: Path, steps: int) -> None:
     """A real signal, at the journal's size after so many steps or a little later."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -46,7 +48,7 @@ settings = { method = "sgd", lr = 0.25 }
 name = "rbd"
 rates = "tuned here"
 search = "lr=2^-1..2^2"
-settings = { method = "rbd", redraw = [1, 5] }
+settings = { method = "rbd", redraw = [1, 5], correlation = true }
 """
 
 
@@ -78,6 +80,15 @@ def test_a_result_has_what_it_takes_to_repeat_it(done: Path) -> None:
     assert result.steps == [37]
     assert result.metrics["validation_accuracy"] == [pytest.approx(result.accuracy / 100, abs=1e-5)]
     assert len(result.sha256) == 64
+
+
+def test_a_result_has_the_cosines_of_its_steps(done: Path) -> None:
+    """20 of 650 directions: about sqrt(20 / 650) of whole vectors; of one step here, so that tensors may have any."""
+    (path,) = (done / "results").glob("cell=tiny.rbd,*redraw=1*seed=0.json")
+    figures_at_end = read_result(path).figures
+    assert figures_at_end["correlation"] == pytest.approx(0.175, abs=0.05)
+    assert -1 < figures_at_end["tensor_correlation"] < 1
+    assert "correlation" not in read_result(done / "results" / "cell=tiny.sgd,seed=1.json").figures
 
 
 def test_a_finished_table_is_not_run_again(done: Path) -> None:
@@ -181,14 +192,15 @@ def test_bad_calls_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_tables_have_the_settings_and_figures_of_the_presets() -> None:
-    """Table 1 as published, with srht in place of normal directions."""
+    """Table 1 as published, with srht in place of normal directions, and for fixed bases signs."""
     tables = {found.name: found for found in read_tables(PAPER)}
     for net in ("fc", "cnn"):
         published = [cell for cell in tables[f"table1-{net}"].cells if cell.rates != "tuned here"]
         assert len(published) == 9
         for cell in published:
             preset = presets.get(f"table1-{net}-{cell.name}")
-            along = {"family": "srht"} if "family" in preset.settings else {}
+            family = "rademacher" if cell.name.endswith("fpd") else "srht"
+            along = {"family": family} if "family" in preset.settings else {}
             assert cell.printed == tuple(preset.validation)
             assert configs.make({**preset.settings, **along, "seed": 2}) in [point.config for point in cell.points([])]
 
@@ -202,3 +214,39 @@ def test_results_are_of_the_tables() -> None:
             values = known[name].grid.base | {key: getattr(config, key) for key in known[name].grid.axes}
             for key, value in values.items():
                 assert getattr(config, key) == value, (result.name, key)
+
+
+# The page.
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """docs/paper_page.py as a module."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    yield importlib.import_module("paper_page")
+    for name in ("paper_page", "pages"):
+        sys.modules.pop(name, None)
+
+
+def test_the_page_is_that_of_the_results(page: ModuleType) -> None:
+    found = page.blocks(read_tables(PAPER), all_results(PAPER / "results"))
+    assert page.put(ROOT / "docs" / "paper.md", found, check=True), "run `make paper-page`"
+
+
+def test_a_table_of_the_page_has_a_row_for_every_figure(done: Path, page: ModuleType) -> None:
+    found = page.blocks(read_tables(done), all_results(done / "results"))["tiny"]
+    lines = found.splitlines()
+    assert lines[0] == "| cell | varied | rates | paper | here | cosine: whole, by tensor |"
+    assert [line.split(" | ")[:4] for line in lines[2:5]] == [
+        ["| sgd", "", "paper", "90 ± 1"],
+        ["| rbd", "redraw 1", "tuned here", ""],
+        ["| rbd", "redraw 5", "tuned here", ""],
+    ]
+    assert lines[-1] == "1 epochs; all runs are there."
+
+
+def test_a_table_says_what_is_missing(done: Path, page: ModuleType) -> None:
+    results = all_results(done / "results")
+    del results["tiny.rbd"]
+    assert page.blocks(read_tables(done), results)["tiny"].endswith("1 epochs; 4 of 6 runs are missing.")
+    assert page.blocks(read_tables(done), {})["tiny"] == "No results yet.\n\nNo runs; 6 of 6 runs are missing."

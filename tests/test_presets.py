@@ -63,10 +63,11 @@ def column(pattern: str) -> list[presets.Preset]:
 
 def test_names() -> None:
     names = presets.names()
-    assert len(names) == 48
-    assert [sum(name.startswith(f"table{n}-") for name in names) for n in (1, 2, 3)] == [24, 18, 6]
+    assert len(names) == 72
+    assert [sum(name.startswith(f"table{n}-") for name in names) for n in (1, 2, 3)] == [48, 18, 6]
     others = {f"table3-resnet8-{line.split()[0]}" for line in RESNET.strip().splitlines()}
-    assert set(names) == {pattern.format(model) for pattern in ACCURACIES for model in MODELS} | others
+    cells = {pattern.format(model) for pattern in ACCURACIES for model in MODELS}
+    assert set(names) == cells | {f"{name}-plain" for name in cells if name.startswith("table1-")} | others
     for name in names:
         assert (presets.get(name).name, presets.get(name).table) == (name, int(name[5]))
 
@@ -88,7 +89,16 @@ def test_where_learning_rates_are_from() -> None:
     assert {preset.rate for preset in column("table1-{}-fpd") + column("table2-{}-normal")} == {"paper"}
     assert {preset.rate for preset in column("table1-{}-sgd")} == {"paper x 32"}
     ours = {name for name in presets.names() if presets.get(name).rate.startswith("ours, ")}
-    assert ours == {f"table1-{model}-nes" for model in MODELS} | {"table3-resnet8-fpd-10x"}
+    nes = {f"table1-{model}-nes{suffix}" for model in MODELS for suffix in ("", "-plain")}
+    assert ours == nes | {"table3-resnet8-fpd-10x"}
+
+
+def test_plain_presets_differ_by_augmentation_alone() -> None:
+    for name in presets.names():
+        if name.endswith("-plain"):
+            plain, published = presets.get(name), presets.get(name.removesuffix("-plain"))
+            assert plain.settings == published.settings | {"augment": False}
+            assert (plain.rate, plain.validation) == (published.rate, published.validation)
 
 
 def test_nes_has_one_rate_to_tune() -> None:
@@ -129,13 +139,13 @@ def test_settings_are_complete_and_as_the_name_says(name: str) -> None:
     sgd = settings["method"] == "sgd"
     keys = [key for key in KEYS.split() if not (sgd and key in DIRECTIONS)]
     assert list(settings) == [*keys, *(["sigma"] if settings["method"] == "nes" else [])]
-    table, net, *rest = name.split("-")
+    table, net, *rest = name.removesuffix("-plain").split("-")
     assert settings["net"] == net
     assert settings["data"] == (DATA[rest[0]] if net != "resnet8" else "cifar-10")
     method = {"table1": rest[-1], "table2": "rbd", "table3": rest[0]}[table]
     family = {"bernoulli": "bernoulli-graphcore", "uniform": "uniform"}.get(rest[-1], "normal")
     assert settings["method"] == method
-    assert (settings["batch_size"], settings["augment"]) == (32, True)
+    assert (settings["batch_size"], settings["augment"]) == (32, not name.endswith("-plain"))
     assert type(settings["lr"]) is float
     if sgd:
         return

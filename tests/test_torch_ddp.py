@@ -13,6 +13,7 @@ import torch
 
 import rbd_ref as rbd
 import torch_ddp_driver as driver
+from rbd_ref.spec.operations import directions
 from rbd_torch import RBDState
 from tools import ROOT, bits
 
@@ -84,6 +85,11 @@ def test_the_hook_gives_all_ranks_the_same_bits(name: str, ranks: list[dict[str,
     assert not torch.allclose(found[0], ranks[0]["hook"]["plain"], atol=1e-3)
 
 
+def test_the_hook_remembers_unless_it_is_told_otherwise(ranks: list[dict[str, Any]]) -> None:
+    hook = ranks[0]["hook"]
+    assert torch.equal(hook["some, by default"], hook["some, memory"])
+
+
 def test_the_hook_counts_what_it_sends(ranks: list[dict[str, Any]]) -> None:
     """The first of five iterations is sent whole."""
     D = driver.flat(driver.small_model()).numel()
@@ -104,6 +110,15 @@ def test_what_feedback_has_not_sent_is_kept(ranks: list[dict[str, Any]]) -> None
     kept = sum(one["kept"] for one in found) / 2
     torch.testing.assert_close(found[0]["applied"] + kept, 10 * mean, rtol=1e-4, atol=1e-3)
     assert kept.norm() > 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "feedback"])
+def test_what_the_hook_keeps_outlasts_a_gradient_that_is_not_finite(kind: str, ranks: list[dict[str, Any]]) -> None:
+    """GradScaler skips such a step on all ranks, so none may remember it."""
+    for rank in ranks:
+        before, after = rank["overflow"][kind]
+        assert before.norm() > 0
+        assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +156,25 @@ def test_the_journal_of_two_ranks_is_written_by_the_first(ranks: list[dict[str, 
         assert torch.equal(rank["journal"]["trained"], rank["journal"]["replayed"])
 
 
+def test_each_parameter_has_a_basis_of_its_own() -> None:
+    """Also those of one size, and at every step another."""
+    state = RBDState(None, dims="each:2", seed=1)
+    state.sizes = [6, 6]
+    state.step = 1
+    bases = [directions(state.draw(number)) for number in (0, 1)]
+    state.step = 2
+    bases.append(directions(state.draw(0)))
+    assert len({basis.tobytes() for basis in bases}) == 3
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"dims": 0}, "dims is 0"),
+        ({"dims": 0}, "dims .0. cannot be read"),
         ({"seed": -1}, "seed is -1"),
         ({"memory": 1.0}, "memory is 1.0, expected 0 or more and less than 1"),
-        ({"family": "bernoulli-graphcore"}, "family is bernoulli-graphcore beside feedback"),
+        ({"family": "bernoulli-graphcore", "feedback": True}, "family is bernoulli-graphcore beside feedback"),
+        ({"memory": 0.9, "feedback": True}, "memory is 0.9 beside feedback, expected one of them"),
         ({"redraw": 0}, "redraw is 0"),
     ],
     ids=str,

@@ -19,9 +19,9 @@ from rbd_ref._types import Float32Array
 from rbd_ref.basis import Basis
 from rbd_ref.methods.settings import Settings
 from rbd_ref.spec.compartments import Plan, whole
+from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 from rbd_torch import RBD, engines
 from rbd_torch.exchange import Form
-from rbd_torch.layout import group_plan
 from strategies import vector
 from test_torch_functional import device_path  # noqa: F401
 from tools import bits
@@ -95,7 +95,7 @@ def test_steps_are_those_of_rbd_ref(given: dict[str, Any]) -> None:
             before = flat(held)
             take_turn(optimizer, held, step, worker)
         assert not np.array_equal(before, flat(held))
-    plan = group_plan([p.numel() for p in held], 30, "tensor")
+    plan = plan_of_tensors([p.numel() for p in held], parse_dims(30), parse_cut("tensor"))
     expected = by_rbd_ref(plan, 4, rate=0.3, **({"combine": "mean"} | given))
     np.testing.assert_array_equal(bits(flat(held)), bits(expected))
 
@@ -175,22 +175,6 @@ def test_a_group_that_is_added_later_goes_on_with_the_steps() -> None:
     optimizer.step()
     assert [group["step"] for group in optimizer.param_groups] == [2, 2]
     assert not np.array_equal(flat(held[3:]), before)
-
-
-@pytest.mark.parametrize(
-    ("how", "dims", "sizes", "expected"),
-    [
-        ("whole", 250, (72,), (72,)),
-        ("whole", "each:5", (72,), (5,)),
-        ("tensor", 9, (63, 9), (8, 1)),
-        ("tensor", "each:20", (63, 9), (20, 9)),
-        ("even:4", 8, (18,) * 4, (2,) * 4),
-        ("even:1000", 250, (1,) * 72, (1,) * 72),
-        ("proportional:10", 250, (63, 9), (6, 1)),
-    ],
-)
-def test_compartments(how: str, dims: int | str, sizes: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    assert group_plan([63, 9], dims, how) == Plan(sizes, expected)
 
 
 def test_frozen_empty_and_repeated_parameters_have_no_place_of_their_own() -> None:
@@ -476,9 +460,9 @@ def test_messages_keep_every_bit() -> None:
         ({"lr": -1.0}, ValueError, "lr is -1.0, expected 0 or more"),
         ({"lr": 1e39}, ValueError, "lr is 1e"),
         ({"lr": "fast"}, TypeError, "lr is 'fast'"),
-        ({"dims": 0}, ValueError, "dims is 0, expected a number of directions from 1 up"),
-        ({"compartments": "layer"}, ValueError, "compartments is 'layer', expected whole, tensor"),
-        ({"compartments": "even:0"}, ValueError, "compartments is 'even:0'"),
+        ({"dims": 0}, ValueError, "dims .0. cannot be read, expected N directions"),
+        ({"compartments": "layer"}, ValueError, "compartments .layer. cannot be read, expected whole, tensor"),
+        ({"compartments": "even:0"}, ValueError, "compartments .even:0. cannot be read"),
         ({"memory": 1.0}, ValueError, "memory is 1.0, expected 0 or more and less than 1"),
         ({"momentum": 1.0}, ValueError, "momentum is 1.0"),
         ({"weight_decay": -0.1}, ValueError, "weight_decay is -0.1"),

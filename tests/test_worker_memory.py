@@ -16,6 +16,7 @@ from rbd_ref.methods.base import Method, Replica
 from rbd_ref.methods.memory import CHUNK, Memory, averaged, contraction, increased, overlap
 from rbd_ref.methods.rates import RateSchedule
 from rbd_ref.methods.settings import EXCHANGES, Settings
+from rbd_ref.runs import config as configs
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES
 from strategies import vector
@@ -303,7 +304,7 @@ def test_all_directions_that_are_orthogonal_give_sgd(how: str) -> None:
     ],
 )
 def test_numbers_that_are_refused(values: dict[str, Any], sentence: str) -> None:
-    for refuse in (lambda: Settings(0.1, **values), lambda: rbd.runs.config.make(values)):  # type: ignore[attr-defined]
+    for refuse in (lambda: Settings(0.1, **values), lambda: configs.make(values)):  # type: ignore[attr-defined]
         with pytest.raises(ValueError, match=sentence) as caught:
             refuse()
         assert "\n" not in str(caught.value)
@@ -320,5 +321,5 @@ def test_feedback_needs_unit_directions_without_bias(family: str, normalize: str
 
 
 def test_feedback_takes_the_rate_of_sgd_where_none_is_given() -> None:
-    rates = [rbd.runs.config.make({"data": "fashion-mnist", **more}).lr for more in ({}, {"feedback": True})]  # type: ignore[attr-defined]
+    rates = [configs.make({"data": "fashion-mnist", **more}).lr for more in ({}, {"feedback": True})]  # type: ignore[attr-defined]
     assert rates == [0.5, 0.25]

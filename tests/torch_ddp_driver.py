@@ -106,11 +106,12 @@ def hook_case(rank: int, state: Any, hook: Any, steps: range = range(5), model: 
 def hook_cases(rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {"plain": flat(hook_case(rank, None, allreduce_hook))}
     for name, given in {
-        "all of srht": {"dims": 10**6, "feedback": False},
-        "all of srht, feedback": {"dims": 10**6},
-        "some, feedback": {"dims": 150},
+        "all of srht": {"dims": 10**6, "memory": 0.0},
+        "all of srht, feedback": {"dims": 10**6, "feedback": True},
+        "some, feedback": {"dims": 150, "feedback": True},
         "some, memory": {"dims": 150, "memory": 0.9},
-        "some": {"dims": 150, "feedback": False, "family": "normal"},
+        "some, by default": {"dims": 150},
+        "some": {"dims": 150, "memory": 0.0, "family": "normal"},
     }.items():
         state = RBDState(None, seed=1, **given)
         found[name] = flat(hook_case(rank, state, rbd_hook))
@@ -120,8 +121,8 @@ def hook_cases(rank: int) -> dict[str, Any]:
 
 def resumed_hook(rank: int) -> dict[str, Any]:
     """Five steps, and three after which state and model are saved, pickled and loaded in a new DDP."""
-    whole = hook_case(rank, RBDState(dist.group.WORLD, dims=150), rbd_hook)
-    state = RBDState(dist.group.WORLD, dims=150)
+    whole = hook_case(rank, RBDState(dist.group.WORLD, dims=150, feedback=True), rbd_hook)
+    state = RBDState(dist.group.WORLD, dims=150, feedback=True)
     model = hook_case(rank, state, rbd_hook, range(3))
     again = pickle.loads(pickle.dumps(state))
     model = hook_case(rank, again, rbd_hook, range(3, 5), copy.deepcopy(model))
@@ -136,7 +137,7 @@ def resumed_hook(rank: int) -> dict[str, Any]:
 
 def feedback_sums(rank: int) -> dict[str, Any]:
     """Gradients of a constant: what was applied and what is still kept add up to what there was."""
-    state = RBDState(None, dims="each:3", seed=2)
+    state = RBDState(None, dims="each:3", seed=2, feedback=True)
     model = nn.Linear(50, 1, bias=False)
     ddp = DistributedDataParallel(model)
     ddp.register_comm_hook(state, rbd_hook)
@@ -147,6 +148,20 @@ def feedback_sums(rank: int) -> dict[str, Any]:
         ddp(g[None]).sum().backward()
         applied += model.weight.grad.view(-1)
     return {"applied": applied, "kept": state.kept[0].clone(), "g": g}
+
+
+def overflow(rank: int) -> dict[str, Any]:
+    """What a rank keeps, before and after an iteration in which one rank's gradient is not finite."""
+    found = {}
+    for name, given in {"memory": {"memory": 0.9}, "feedback": {"feedback": True}}.items():
+        state = RBDState(None, dims="each:3", seed=2, **given)
+        ddp = DistributedDataParallel(nn.Linear(50, 1, bias=False))
+        ddp.register_comm_hook(state, rbd_hook)
+        for step in range(4):
+            before = {number: kept.clone() for number, kept in state.kept.items()}
+            ddp(torch.full((1, 50), float("inf") if step == 3 and rank else 1.0)).sum().backward()
+        found[name] = (before[0], state.kept[0].clone())
+    return found
 
 
 def mistakes(rank: int, group: Any) -> dict[str, str]:
@@ -255,6 +270,7 @@ def main() -> None:
         found[f"{mode}, stats"] = tuple(optimizer.compression_stats())
     found["hook"] = hook_cases(rank)
     found["feedback"] = feedback_sums(rank)
+    found["overflow"] = overflow(rank)
     found["mistakes"] = mistakes(rank, group)
     found["moved"] = one_rank_without_gradient(rank, group)
     found["worlds"] = worlds(rank, group, folder)

@@ -45,16 +45,9 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module 'rbd_jax' has no attribute {name!r}")
-    from importlib import import_module
+    from rbd_ref._lazy import attribute
 
-    library = "optax" if HOMES[name] == "transform" else "jax"
-    try:
-        import_module(library)
-    except ImportError as error:
-        raise ImportError(f"{library} is not there ({error}), expected it: pip install 'rbd-ref[{library}]'") from error
-    return getattr(import_module(f"rbd_jax.{HOMES[name]}"), name)
+    return attribute(__name__, HOMES, name, "optax" if HOMES.get(name) == "transform" else "jax")
 
 
 def __dir__() -> list[str]:

@@ -28,14 +28,13 @@ from rbd_jax.rounding import Array, product
 from rbd_jax.sweep import flush
 from rbd_ref._check import integer, member, number
 from rbd_ref._types import TWO_32
-from rbd_ref.spec import compartments as plans
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
+from rbd_ref.spec.plan_names import Cut, Dims, parse_cut, parse_dims, plan_of_tensors
 
 EXCHANGES = ("shared", "independent")
 COMBINATIONS = ("mean", "sum")
-KINDS = "whole, tensor, even:K or proportional:R with a number, as in even:4 or proportional:400"
 Rate = float | Array | Callable[[Array], Any]
 
 
@@ -48,56 +47,26 @@ class RandomBasesState(NamedTuple):
     memory: Any
 
 
-def checked_dims(dims: Any) -> tuple[str, int]:
-    """`("total", N)` of N, or `("each", N)` of each:N."""
+def checked_dims(dims: Any) -> Dims:
+    """How many directions, known when the program is compiled."""
     if is_traced(dims):
         raise TypeError(
             "dims is an array of JAX, expected a number that is known when the program is compiled: with "
             "optax.inject_hyperparams, pass static_args=('dims',)"
         )
-    kind, colon, text = dims.partition(":") if isinstance(dims, str) else ("", "", "")
-    if colon and kind == "each" and text.isdecimal():
-        return "each", integer("dims", int(text), 1, TWO_32)
-    if isinstance(dims, str) and not dims.isdecimal():
-        raise ValueError(f"dims {dims!r} cannot be read, expected N directions in all, as in 250, or each:N")
-    return "total", integer("dims", int(dims) if isinstance(dims, str) else dims, 1, TWO_32)
+    return parse_dims(dims)
 
 
-def compartment_sizes(sizes: Sequence[int], compartments: Any) -> list[int]:
-    """The sizes of compartments of tensors with these sizes."""
-    kind, _, text = compartments.partition(":") if isinstance(compartments, str) else ("", "", "")
-    if compartments == "whole":
-        return [sum(sizes)]
-    if compartments == "tensor" or kind == "proportional":
-        return list(sizes)
-    if kind == "even" and text.isdecimal() and int(text) > 0:
-        return list(plans.even(sum(sizes), min(int(text), sum(sizes)), d=1).sizes)
-    raise ValueError(f"compartments {compartments!r} cannot be read, expected {KINDS}")
-
-
-@lru_cache(maxsize=64)
-def make_plan(sizes: tuple[int, ...], compartments: str, dims: tuple[str, int]) -> Plan:
-    """The plan of tensors with these sizes, none of them 0; d is clipped to what there is room for."""
-    cut = compartment_sizes(sizes, compartments)
-    kind, _, text = compartments.partition(":")
-    if kind == "proportional":
-        try:
-            return plans.proportional(cut, float(text))
-        except ValueError:
-            raise ValueError(f"compartments {compartments!r} cannot be read, expected {KINDS}") from None
-    if dims[0] == "each":
-        return Plan(tuple(cut), tuple(min(dims[1], size) for size in cut))
-    total = min(max(dims[1], len(cut)), sum(cut))
-    return Plan(tuple(cut), plans.split(total, cut))
+make_plan = lru_cache(maxsize=64)(plan_of_tensors)  # tensors of these sizes, none of them 0
 
 
 @dataclass(frozen=True)
 class Settings:
     """The arguments of `scale_by_random_bases`, checked."""
 
-    dims: tuple[str, int]
+    dims: Dims
     family: str
-    compartments: str
+    compartments: Cut
     normalize: str
     memory: Any
     seed: Any
@@ -108,7 +77,7 @@ class Settings:
 
     def plan(self, leaves: Sequence[Array]) -> Plan:
         """The plan of tensors, of which empty ones have no compartment."""
-        return make_plan(tuple(leaf.size for leaf in leaves if leaf.size), self.compartments, self.dims)
+        return make_plan(tuple(leaf.size for leaf in leaves if leaf.size), self.dims, self.compartments)
 
 
 def checked_memory(memory: Any) -> Any:
@@ -128,6 +97,7 @@ def checked_settings(given: dict[str, Any]) -> Settings:
         **{
             **given,
             "dims": checked_dims(given["dims"]),
+            "compartments": parse_cut(given["compartments"]),
             "family": str(parse_family(given["family"])),
             "normalize": member("normalize", given["normalize"], NORMALIZATIONS),
             "memory": checked_memory(given["memory"]),
@@ -137,7 +107,6 @@ def checked_settings(given: dict[str, Any]) -> Settings:
         }
     )
     word_pair("seed", settings.seed)
-    make_plan((1,), settings.compartments, settings.dims)
     return settings
 
 

@@ -50,15 +50,9 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module 'rbd_torch' has no attribute {name!r}")
-    from importlib import import_module
+    from rbd_ref._lazy import attribute
 
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"torch is not there ({error}), expected it: pip install 'rbd-ref[torch]'") from error
-    return getattr(import_module(f"rbd_torch.{HOMES[name]}"), name)
+    return attribute(__name__, HOMES, name, "torch")
 
 
 def __dir__() -> list[str]:

@@ -73,10 +73,11 @@ class TorchBackend:
 
     def __init__(self) -> None:
         self.torch = import_torch()
-        from rbd_torch import engines, makers, networks
+        from rbd_torch import engines, makers, networks, random
 
         self.device = device_of(self.torch, os.environ.get("RBD_TORCH_DEVICE", "cpu"))
         self.networks = networks
+        self.random = random
         self.makers = compiled(makers, self.device) if switch("RBD_TORCH_COMPILE") else makers.Makers()
         self.engine = engines.Tensors(self.device, self.makers)
 
@@ -103,6 +104,13 @@ class TorchBackend:
     def directions(self, draw: Draw, indices: Sequence[int]) -> Float32Array:
         """Chosen rows of phi, zero outside their compartment."""
         found: Float32Array = self.engine.directions(draw, indices).cpu().numpy()
+        return found
+
+    def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
+        """Numbers offset, offset + 1, ... of a stream of portable random numbers, by torch's operations."""
+        out = self.torch.empty(count, device=self.device)
+        self.random.fill_on_device(law, seed, stream, offset, out)
+        found: Float32Array = out.cpu().numpy()
         return found
 
     def project(self, draw: Draw, g: Float32Array) -> Float32Array:

@@ -3,8 +3,8 @@
     each rank w, each bucket:   v_w = g_w, or what the rank keeps (below);   a_w = project(v_w): sent
     everyone:                   the bucket's gradients <- scale * reconstruct((a_0 + a_1) + ...)
 
-    nothing kept        scale = (size / d) / W: the mean gradient, unbiased and noisy
-    memory beta         m <- beta m + (1 - beta) g, v = m; the same scale
+    memory beta         m <- beta m + (1 - beta) g, v = m; scale = (size / d) / W: an unbiased mean
+    memory 0            v = g; the same scale: the mean gradient, unbiased and noisy
     feedback            e <- e + g, v = e, e <- e - s u_w; scale = s / W, s <= 1 of rbd_ref/methods/memory.py
 
 Each parameter is a compartment of its own, whose basis follows from seed, step and the parameter's number. Buckets are
@@ -31,16 +31,25 @@ from rbd_ref.methods.rbd import BIASED
 from rbd_ref.spec.compartments import Plan, whole
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import Draw
+from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 from rbd_torch import engines
 from rbd_torch.descent import LARGEST_DROPPED, average
 from rbd_torch.exchange import CompressionStats
-from rbd_torch.layout import group_plan, parse_dims
+
+MEMORY = 0.9  # measured in docs/own-model.md
 
 
 @cache
 def shrink(plan: Plan, family: str) -> float:
     """s of feedback, by which P P^T becomes a contraction."""
     return float(contraction(Basis(plan, family=family, backend="numpy")))
+
+
+def checked_memory(beta: float) -> float:
+    """beta, if it is one as a float32."""
+    if not 0 <= F32(beta) < 1:
+        raise ValueError(f"memory is {beta}, expected 0 or more and less than 1: choose another")
+    return beta
 
 
 class RBDState:
@@ -51,8 +60,9 @@ class RBDState:
         dims: coefficients that a rank sends in an iteration, divided among the parameters by size, or "each:N".
         seed: 0 <= seed < 2^64; the same on all ranks.
         family: the law of the directions; `srht` costs O(D log D) for any dims.
-        feedback: what was not sent is kept and sent later, as PowerSGD does; the learning rate is that of SGD.
-        memory: beta of a running average of gradients that is projected in their place, without feedback.
+        memory: beta of a running average of gradients that is projected in their place, 0.9 if nothing is said; 0
+            projects the gradients themselves.
+        feedback: in place of memory, what was not sent is kept and sent later, as PowerSGD does.
         redraw: directions are those of iteration t div redraw.
 
     It pickles without its process group, as PowerSGDState does, and then takes that of all ranks.
@@ -72,8 +82,8 @@ class RBDState:
         *,
         seed: int = 0,
         family: str = "srht",
-        feedback: bool = True,
-        memory: float = 0.0,
+        memory: float | None = None,
+        feedback: bool = False,
         redraw: int = 1,
     ) -> None:
         parse_dims(dims)
@@ -81,22 +91,20 @@ class RBDState:
         self.dims = dims
         self.seed = integer("seed", seed, 0, TWO_64)
         self.family = parse_family(family)
-        self.feedback = feedback and not memory
-        self.memory = memory
+        if feedback and memory:
+            raise ValueError(f"memory is {memory} beside feedback, expected one of them: leave the other out")
+        self.feedback = feedback
+        default = 0.0 if feedback else MEMORY
+        self.memory = checked_memory(default if memory is None else memory)
         self.redraw = integer("redraw", redraw, 1, TWO_32)
         self.step = 0
         self.sizes: list[int] = []  # of all parameters, by number; complete once the first iteration is over
         self.kept: dict[int, Tensor] = {}  # e or m of each parameter, by number
         self.numel_before = 0
         self.numel_after = 0
-        self._check()
-        self._reset()
-
-    def _check(self) -> None:
-        if not 0 <= F32(self.memory) < 1:
-            raise ValueError(f"memory is {self.memory}, expected 0 or more and less than 1: choose another")
         if self.feedback and self.family.name == BIASED:
             raise ValueError(f"family is {BIASED} beside feedback, expected unbiased directions: choose another family")
+        self._reset()
 
     def _reset(self) -> None:
         """What belongs to this process."""
@@ -150,7 +158,7 @@ class RBDState:
     def plan(self) -> Plan:
         """A compartment for each parameter."""
         if self._plan is None:
-            self._plan = group_plan(self.sizes, self.dims, "tensor")
+            self._plan = plan_of_tensors(self.sizes, parse_dims(self.dims), parse_cut("tensor"))
         return self._plan
 
     def draw(self, number: int) -> Draw:

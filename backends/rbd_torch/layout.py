@@ -8,7 +8,6 @@ Tests: tests/test_torch_optimizer.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,63 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
-
-DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
-
-
-class Dims(NamedTuple):
-    """How many directions, for each compartment or in all."""
-
-    number: int
-    each: bool
-
-
-def parse_dims(value: int | str) -> Dims:
-    """`250` in all, or `"each:250"`."""
-    found = None if isinstance(value, bool) else DIMS.fullmatch(str(value))
-    if found is None:
-        raise ValueError(f"dims is {value!r}, expected a number of directions from 1 up, as in 250, or 'each:250'")
-    return Dims(int(found[2]), bool(found[1]))
-
-
-def cut(sizes: Sequence[int], how: str) -> tuple[int, ...]:
-    """The sizes of the compartments of tensors of these sizes; of `proportional`, a tensor each."""
-    kind, _, number = how.partition(":")
-    if how == "whole":
-        return (sum(sizes),)
-    if how == "tensor" or (kind == "proportional" and is_number(number)):
-        return tuple(sizes)
-    if kind == "even" and number.isdecimal() and int(number):
-        return compartments.even(sum(sizes), min(int(number), sum(sizes)), d=1).sizes
-    raise ValueError(
-        f"compartments is {how!r}, expected whole, tensor, even:K or proportional:R with a number, as in even:4 or "
-        "proportional:400"
-    )
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number from 1 up."""
-    try:
-        return 1 <= float(text) < float("inf")
-    except ValueError:
-        return False
-
-
-def group_plan(sizes: Sequence[int], dims: int | str, how: str) -> Plan:
-    """The plan of tensors of these sizes; no compartment has more directions than elements.
-
-    >>> group_plan([6, 2], 250, "tensor").dims
-    (6, 2)
-    """
-    cuts = cut(sizes, how)
-    number, each = parse_dims(dims)
-    if how.startswith("proportional"):
-        return compartments.proportional(cuts, float(how.partition(":")[2]))
-    if each:
-        return Plan(cuts, tuple(min(number, size) for size in cuts))
-    return Plan(cuts, compartments.split(min(number, sum(cuts)), cuts))
+from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 
 
 class Spot(NamedTuple):
@@ -112,7 +56,7 @@ class Layout:
                 self.spots.append(Spot(parameter, number, end, end + parameter.numel()))
                 end += parameter.numel()
             if members:
-                plans.append(group_plan([p.numel() for p in members], group["dims"], group["compartments"]))
+                plans.append(group_plan(group, members))
         self.plan = joined(plans)
         self.device = self._device()
 
@@ -157,6 +101,12 @@ class Layout:
             else:
                 found.append((spot.group, slice(spot.start, spot.stop)))
         return found
+
+
+def group_plan(group: dict[str, Any], members: Sequence[Tensor]) -> Plan:
+    """The plan of a group's tensors by its own dims and compartments."""
+    sizes = [parameter.numel() for parameter in members]
+    return plan_of_tensors(sizes, parse_dims(group["dims"]), parse_cut(group["compartments"]))
 
 
 def joined(plans: Sequence[Plan]) -> Plan:

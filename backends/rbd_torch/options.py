@@ -17,8 +17,8 @@ from rbd_ref.methods.codes import COEFFICIENTS
 from rbd_ref.methods.settings import COMBINES, EXCHANGES
 from rbd_ref.spec.families import parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
+from rbd_ref.spec.plan_names import parse_cut, parse_dims
 from rbd_torch.descent import Options
-from rbd_torch.layout import cut, parse_dims
 
 OF_BASES = (*Options._fields, "dims", "compartments")  # what a state may not change: coefficients would mean others
 
@@ -34,7 +34,7 @@ def check_group(group: dict[str, Any]) -> None:
     integer("redraw", group["redraw"], 1, TWO_32)
     integer("seed", group["seed"], 0, TWO_64)
     parse_dims(group["dims"])
-    cut([1], group["compartments"])
+    parse_cut(group["compartments"])
     for parameter in group["params"]:
         if not parameter.is_floating_point():
             raise TypeError(

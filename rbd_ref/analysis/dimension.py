@@ -267,11 +267,19 @@ def find_dimension(
     low, high = wanted.bounds(D)
     trials = Trials(plain, wanted, problem, None if out is None else Path(out), jobs)
     sgd = trials.at(0)
-    threshold = wanted.share * sgd.mean
-    worst = wanted.share * min(sgd.accuracies)
-    best = wanted.share * max(sgd.accuracies)
-    mean = bisect(lambda d: trials.at(d).mean >= threshold, low, high, wanted.resolution)
-    some = bisect(lambda d: max(trials.at(d).accuracies) >= worst, low, high, wanted.resolution)
-    every = bisect(lambda d: min(trials.at(d).accuracies) >= best, low, high, wanted.resolution)
+    mean, some, every = brackets(trials.at, sgd, wanted, low, high)
     found = [trials.known[d] for d in sorted(trials.known) if d]
+    threshold = wanted.share * sgd.mean
     return Dimension(wanted.method, D, wanted.share, threshold, mean.reached, some.below, every.reached, sgd, found)
+
+
+def brackets(
+    at: Callable[[int], Trial], sgd: Trial, search: DimensionSearch, low: int, high: int
+) -> tuple[Bracket, Bracket, Bracket]:
+    """Where seeds reach the share in the mean, where some seed does of the worst SGD, and where all do of the best."""
+    share = search.share
+    fine = search.resolution
+    mean = bisect(lambda d: at(d).mean >= share * sgd.mean, low, high, fine)
+    some = bisect(lambda d: max(at(d).accuracies) >= share * min(sgd.accuracies), low, high, fine)
+    every = bisect(lambda d: min(at(d).accuracies) >= share * max(sgd.accuracies), low, high, fine)
+    return mean, some, every

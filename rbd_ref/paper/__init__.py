@@ -5,7 +5,8 @@
     runner      trains what has no result yet, one seed of every cell before two of any
     summary     means and intervals of cells, from the results alone
 
-`python -m rbd_ref.paper` is the command. The files are in benchmarks/paper/ of the repository.
+`python -m rbd_ref.paper` is the command. The files are in benchmarks/paper/ of the repository, and
+`make paper-page` makes docs/paper.md of them.
 Tests: tests/test_paper.py.
 
 May import: runs, training.

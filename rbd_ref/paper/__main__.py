@@ -91,9 +91,8 @@ def lines(table: Table, folder: Path) -> list[str]:
     found = []
     for figure in figures(table, all_results(folder / "results")):
         varying = ", ".join(f"{name} {value}" for name, value in figure.settings.items())
-        printed = figure.cell.printed
-        paper = f"{printed[0]:g} ± {printed[1]:g}" if printed else ""
-        found.append(f"  {figure.cell.name:<32}{figure.cell.rates:<16}{varying:<24}paper {paper:<16}here {figure}")
+        cell = figure.cell
+        found.append(f"  {cell.name:<32}{cell.rates:<16}{varying:<24}paper {cell.in_print:<16}here {figure}")
     return found
 
 

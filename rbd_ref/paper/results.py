@@ -4,7 +4,8 @@
     settings     those that are not as by default, and are not places
     steps        after which it was evaluated
     metrics      by name, a figure for each evaluation
-    figures      at the end: accuracies, d, bytes a step
+    figures      at the end: accuracies, d, bytes a step; and where it was measured, the mean over the run of the cosine
+                 of update and gradient, of whole vectors and as a mean over tensors
     sha256       of the weights
     version, machine, seconds
 
@@ -14,6 +15,7 @@ Tests: tests/test_paper.py.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,12 +79,23 @@ def result_of(name: str, run: GridRun) -> Result:
         settings_of(run.config),
         [int(t) for t in history.evaluated_at],
         {key: [round(float(x), DIGITS) for x in values] for key, values in history.metrics.items()},
-        {key: final[key] for key in NAMED if key in final},
+        {key: final[key] for key in NAMED if key in final} | _correlations(run),
         final["sha256"],
         rbd_ref.__version__,
         binding.get_host_cpu_name(),
         round(final["seconds"], 1),
     )
+
+
+def _correlations(run: GridRun) -> dict[str, float]:
+    """Means over all lines of metrics of steps that have them."""
+    found = [line["correlation"] for line in run.run.run.records("step") if "correlation" in line]
+    names = {"correlation": "whole", "tensor_correlation": "tensors"}
+    return {
+        name: round(math.fsum(each[part] for each in found) / len(found), DIGITS)
+        for name, part in names.items()
+        if found
+    }
 
 
 def path_of(folder: Path, name: str) -> Path:

@@ -49,6 +49,11 @@ class Cell:
         """Its table's name and its own."""
         return f"{self.table}.{self.name}"
 
+    @property
+    def in_print(self) -> str:
+        """What the paper says, or nothing."""
+        return f"{self.printed[0]:g} ± {self.printed[1]:g}" if self.printed else ""
+
     @cached_property
     def grid(self) -> Grid:
         """Its runs."""

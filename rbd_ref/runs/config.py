@@ -43,10 +43,11 @@ from rbd_ref.spec import compartments
 from rbd_ref.spec.compartments import Plan
 from rbd_ref.spec.families import FAMILIES, parse_family
 from rbd_ref.spec.operations import NORMALIZATIONS
+from rbd_ref.spec.plan_names import parse_cut, parse_dims
 
 SWITCH = re.compile(r"([1-9][0-9]*):([a-z-]+)(?::([0-9.eE+-]+))?")
 FORGOTTEN = re.compile(r"([0-9]{1,10}):([0-9a-f]{64})")
-DIMS = re.compile(r"(each:)?([1-9][0-9]*)")
+COMPARTMENTS = ("whole", "even", "layer", "tensor", "proportional")
 RATES = {"sgd": 0.25, "rbd": 2.0, "fpd": 2.0, "nes": 20.0, "nes-shared-batch": 20.0}  # where the paper has none
 EPOCHS = {"digits": 40}  # others 100, as in the paper
 DEFAULT_DIMS = "250"  # as in the paper
@@ -557,41 +558,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f'{path} is no TOML ({error}), expected lines as in method = "rbd": correct it') from error
 
 
-def _dims(value: str | int) -> dict[str, int]:
-    """`N` as a total, `each:N` as d of each compartment."""
-    found = DIMS.fullmatch(str(value))
-    if found is None:
-        raise ValueError(f"dims {str(value)!r} cannot be read, expected N directions in all, as in 250, or each:N")
-    return {"d" if found[1] else "total": int(found[2])}
-
-
-def _sized(config: Config, layers: Layers, dims: dict[str, int]) -> Plan:
-    """The plan of a kind of compartments that takes a number."""
-    kind, _, number = config.compartments.partition(":")
-    sizes = [sum(layer) for layer in layers]
-    if kind == "even" and number.isdecimal():
-        return compartments.even(sum(sizes), int(number), **dims)
-    try:
-        reduction = float(number) if kind == "proportional" else 0.0
-    except ValueError:
-        reduction = 0.0
-    if reduction < 1:
-        raise ValueError(
-            f"compartments {config.compartments!r} cannot be read, expected whole, even:K, layer, tensor or "
-            "proportional:R with a number, as in even:4 or proportional:400"
-        )
-    return compartments.proportional(sizes, reduction)
-
-
 def plan(config: Config, layers: Layers) -> Plan:
     """The compartments and their numbers of directions, of parameters whose layers have tensors of these sizes."""
-    how = config.compartments
     D = integer("D, the number of parameters,", sum(sum(layer) for layer in layers), 1, TWO_32)
-    dims = _dims(min(int(DEFAULT_DIMS), D) if config.dims is None else config.dims)  # None: nobody has said
-    if how == "whole":
-        return compartments.whole(D, *dims.values())
-    if how == "layer":
-        return compartments.by_layer(layers, **dims)
-    if how == "tensor":
-        return compartments.by_tensor(layers, **dims)
-    return _sized(config, layers, dims)
+    wanted = parse_dims(min(int(DEFAULT_DIMS), D) if config.dims is None else config.dims)  # None: nobody has said
+    cut = parse_cut(config.compartments, COMPARTMENTS)
+    if cut.kind == "whole":
+        return compartments.whole(D, wanted.number)
+    if cut.kind == "proportional":
+        return compartments.proportional([sum(layer) for layer in layers], cut.number)
+    dims = {"d" if wanted.each else "total": wanted.number}
+    if cut.kind == "even":
+        return compartments.even(D, int(cut.number), **dims)
+    return (compartments.by_layer if cut.kind == "layer" else compartments.by_tensor)(layers, **dims)

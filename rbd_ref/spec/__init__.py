@@ -4,6 +4,7 @@
     families      words to the entries of a direction
     hadamard      the structured family `srht`
     compartments  how D parameters are cut into ranges with directions of their own
+    plan_names    the same by name, as in `tensor`, `even:4`, `each:250`
     operations    directions, project, reconstruct
     random        streams of portable random numbers, which are directions too
 
