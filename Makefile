@@ -5,7 +5,9 @@
 # make lint   ruff, mypy, import-linter
 # make bench  the measurements of benchmarks/
 # make paper  the runs that repeat the paper, as far as they are missing
-# make docs   the pictures of docs/, and the tables that go with them
+# make docs   the site, with every chapter of the tutorial run: docs/_build/html
+# make docs-open  serves it on localhost: PORT=8000
+# make pictures  the pictures of docs/, and the tables that go with them
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +21,7 @@ CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench paper docs clean
+.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench paper paper-page docs docs-open pictures clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
@@ -58,13 +60,13 @@ unit: $(READY)
 	$(BIN)/python -m pytest
 
 unit-first: $(READY)
-	$(BIN)/python -m pytest $(filter-out tests/test_mpi.py,$(wildcard tests/test_[a-m]*.py))
+	$(BIN)/python -m pytest tests/test_[a-i]*.py tests/test_jax*.py
 
 unit-mpi: $(READY)
 	$(BIN)/python -m pytest tests/test_mpi.py
 
 unit-last: $(READY)
-	$(BIN)/python -m pytest tests/test_[n-z]*.py
+	$(BIN)/python -m pytest $(filter-out tests/test_mpi.py tests/test_jax%,$(wildcard tests/test_[j-z]*.py))
 
 # The same kernels as plain Python: what the compiled ones are measured against, and the only way to see their lines run.
 coverage: $(READY)
@@ -90,7 +92,7 @@ torture: $(READY)
 	$(BIN)/python tests/torture --minutes $(MINUTES) --seed $(SEED) --json docs/reliability.json
 
 torture-short: $(READY)
-	$(BIN)/python tests/torture --minutes 2 --seed $(SEED)
+	$(BIN)/python tests/torture --minutes 1.5 --seed $(SEED)
 
 # What the backends reach is what docs/backends.md says.
 conformance: $(READY) vectors
@@ -127,11 +129,32 @@ DATA ?= data
 paper: $(READY)
 	$(BIN)/python -m rbd_ref.paper run --data-dir $(DATA)
 
-docs: $(READY)
+# docs/paper.md from the results there are.
+paper-page: $(READY)
+	$(BIN)/python docs/paper_page.py
+
+# The site needs more than the tests do. Chapters whose code has not changed are not run again.
+$(VENV)/.docs: $(READY) pyproject.toml
+	$(BIN)/python $(INSTALL) --editable ".[docs]"
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
+
+PORT ?= 8000
+docs-open: docs
+	@echo "http://localhost:$(PORT)/ has the site; press Ctrl-C to stop"
+	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
+
+pictures: $(READY)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/scaling_model.py
 	$(BIN)/python docs/package_graph.py
 	$(BIN)/python docs/analysis_pictures.py
+	$(BIN)/python docs/explorable_data.py
+	$(BIN)/python docs/explorable_picture.py
+	$(BIN)/python docs/playbook_table.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-*
+	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-* docs/_build

@@ -1,4 +1,4 @@
-"""The pictures of docs/analysis.md, by the commands that the page gives: `make docs` draws them again."""
+"""The pictures of docs/analysis.md, by the commands that the page gives: `make pictures` draws them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the README and of docs/: `make docs` draws them again."""
+"""The pictures of the README and of docs/: `make pictures` draws them again."""
 
 from __future__ import annotations
 

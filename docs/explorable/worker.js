@@ -1,0 +1,60 @@
+// Worker: what takes long, beside the page: the golden vectors, and runs rebuilt from their journals.
+//
+// Messages: {kind: "vectors"} answers {kind: "vectors", found, of, done} after every few checks; {kind: "replay",
+// config, journal, result} answers {kind: "step"} now and then, and at the end {kind: "end"} or {kind: "error"}.
+// Tests: tests/test_explorable.py, in a browser.
+
+import { KINDS, checks, count } from "./vectors.js";
+import { RunError, compareResult, openRun, thetaHash } from "./journal.js";
+
+const PAUSE = 30; // milliseconds between messages
+
+async function checkVectors() {
+  const golden = await (await fetch(new URL("vectors.json", import.meta.url))).json();
+  const found = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, { agree: 0, of: 0 }]));
+  const report = (done) => postMessage({ kind: "vectors", found, of: count(golden), done });
+  let last = performance.now();
+  for await (const { kind, agree } of checks(golden)) {
+    found[kind].of += 1;
+    found[kind].agree += agree ? 1 : 0;
+    if (performance.now() - last > PAUSE) {
+      report(false);
+      last = performance.now();
+    }
+  }
+  report(true);
+}
+
+/** What the page shows of a run beside its steps. */
+function about({ layers, plan, d, method, family, workers, memory, data, net, seed }, bytes) {
+  return { layers, D: plan.D, d, method, family, workers, memory, data, net, seed: String(seed), bytes };
+}
+
+async function replay({ config, journal, result }) {
+  const { run, steps } = await openRun(config, new Uint8Array(journal));
+  const shown = about(run, journal.byteLength);
+  let end = { t: 0, theta: run.theta0, chain: "" };
+  let last = 0;
+  const losses = [];
+  for await (const step of steps) {
+    end = step;
+    losses.push(step.loss);
+    if (performance.now() - last > PAUSE) {
+      postMessage({ kind: "step", about: shown, t: step.t, theta: step.theta, losses });
+      last = performance.now();
+    }
+  }
+  const hash = await thetaHash(end.theta);
+  const compared = result ? compareResult({ ...end, hash }, result) : null;
+  postMessage({ kind: "end", about: shown, t: end.t, theta: end.theta, losses, hash, result: compared });
+}
+
+onmessage = async ({ data }) => {
+  if (data.kind === "vectors") return checkVectors();
+  try {
+    await replay(data);
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    postMessage({ kind: "error", text: error.message });
+  }
+};
