@@ -89,6 +89,15 @@ class Job:
         """All that live, the launcher too."""
         return marked(self.mark)
 
+    @property
+    def ranks_begun(self) -> int:
+        """How many run Python: before that a rank is still a copy of the launcher's proxy, which survives signals."""
+        python, found = os.path.realpath(sys.executable), 0
+        for pid in self.processes:
+            with suppress(OSError):  # it is gone by now
+                found += os.readlink(f"/proc/{pid}/exe") == python
+        return found
+
     def has_loaded(self, library: str) -> bool:
         """Whether a process has a file in its memory that has this in its path."""
         with suppress(OSError):  # of processes that are gone by now
