@@ -1,6 +1,6 @@
 """The site, as far as it can be checked without building it: chapters, links to source, what the API pages name.
 
-`make docs` builds it, runs all chapters and follows all links. Neither Sphinx nor a notebook is needed here.
+`make docs` builds it and follows all links. Chapters run here as plain Python: neither Sphinx nor a notebook is needed.
 """
 
 from __future__ import annotations
@@ -72,6 +72,16 @@ def test_a_chapter_calls_what_there_is(chapter: Path) -> None:
             assert node.attr in public
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "rbd.Config":
             assert {word.arg for word in node.keywords if word.arg} <= settings
+
+
+@pytest.mark.compiled  # they train networks
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs(chapter: Path) -> None:
+    """All cells in order, solutions too; what a chapter compares to the bit is equal."""
+    result = run_python("-c", "\n".join(cells(chapter)), folder=chapter.parent, MPLBACKEND="agg", OMP_NUM_THREADS="1")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("\n") >= 5
+    assert "False" not in result.stdout
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
