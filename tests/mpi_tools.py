@@ -92,10 +92,10 @@ class Job:
     @property
     def ranks_begun(self) -> int:
         """How many run Python: before that a rank is still a copy of the launcher's proxy, which survives signals."""
-        python, found = os.path.realpath(sys.executable), 0
+        python, found = Path(sys.executable).resolve(), 0
         for pid in self.processes:
             with suppress(OSError):  # it is gone by now
-                found += os.readlink(f"/proc/{pid}/exe") == python
+                found += Path(f"/proc/{pid}/exe").readlink() == python
         return found
 
     def has_loaded(self, library: str) -> bool:
