@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import markdown_it.main
+import sphinx.util.inspect
 
 import rbd_ref
 
@@ -83,6 +84,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 ALIASES = ("ArrayLike", "Float32Array", "Float64Array", "Indices", "Words", "Bytes", "Shape", "Tensor", "Array")
 autodoc_type_aliases = {name: name for name in ALIASES}  # shown by their names, not by what they stand for
+sphinx.util.inspect.TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # within unions too
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = False

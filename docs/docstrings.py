@@ -48,19 +48,7 @@ def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
     lines[:] = as_rest(lines)
 
 
-def plain_aliases(text: str | None) -> str | None:
-    """A signature in which an alias stands by its name: in unions autodoc writes what it keeps it in."""
-    return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
-
-
-def process_signature(*arguments: Any) -> tuple[str | None, str | None]:
-    """The arguments of a signature and what it returns, the last two that Sphinx gives."""
-    given, returned = arguments[-2:]
-    return plain_aliases(given), plain_aliases(returned)
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", process, priority=400)
-    app.connect("autodoc-process-signature", process_signature)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,7 +23,7 @@ sys.path.append(str(DOCS))
 
 from check_site import problems  # noqa: E402
 from definitions import definitions  # noqa: E402
-from docstrings import as_rest, plain_aliases  # noqa: E402
+from docstrings import as_rest  # noqa: E402
 
 CHAPTERS = sorted((DOCS / "tutorial").glob("[0-9]*.md"))
 APART = {"_build", "explorable"}  # not Sphinx's
@@ -157,11 +157,6 @@ def test_docstrings_become_rest() -> None:
         *("Args:", "    g: its \\|g\\|.", ""),
         *("Returns:", "    : A `Draw`: see \\|g\\|."),
     ]
-
-
-def test_aliases_stand_by_their_names() -> None:
-    assert plain_aliases("(lr: float | TypeAliasForwardRef('Tensor'), n: int)") == "(lr: float | Tensor, n: int)"
-    assert plain_aliases(None) is None
 
 
 @pytest.mark.parametrize(
