@@ -51,6 +51,19 @@ def test_a_mean_has_the_interval_of_student(page: ModuleType, monkeypatch: pytes
     assert figure.half == pytest.approx(4.303 * 2 / math.sqrt(3))
 
 
+def test_runs_that_diverged_are_told(page: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no accuracy, and the mean of the others alone would flatter a rate that is too high."""
+    failed = {"settings": {"lr": 2.0}, "diverged": "step 3"}
+    ended = {"settings": {"lr": 2.0}, "sha256": "", "validation_accuracy": 0.8}
+    for runs, shown in (
+        ([ended, failed, ended], "80.0 ± 0.0 (2 seeds, 1 diverged)"),
+        ([failed, None, None], "diverges"),
+    ):
+        given = iter(runs)
+        monkeypatch.setattr(page, "read", lambda name, given=given: next(given))
+        assert page.shown(page.figure(page.cells()[0])) == shown
+
+
 def test_every_result_is_of_a_cell_with_its_settings(page: ModuleType) -> None:
     """By its name; a cell that was changed since would show figures of other settings."""
     run = importlib.import_module("run")

@@ -56,6 +56,7 @@ class Figure(NamedTuple):
     mean: float
     half: float
     seeds: int
+    diverged: int
     bytes: float
 
 
@@ -66,16 +67,16 @@ def read(name: str) -> dict[str, Any] | None:
 
 
 def figure(cell: Cell, suffix: str = "") -> Figure | None:
-    """The mean of a cell, once a seed is there."""
-    runs = [run for seed in range(SEEDS) if (run := read(f"{cell.name}{suffix}-{seed}")) and "sha256" in run]
+    """The mean of a cell over the seeds that did not diverge, once a seed is there; NaN if all did."""
+    runs = [run for seed in range(SEEDS) if (run := read(f"{cell.name}{suffix}-{seed}"))]
     if not runs:
         return None
-    values = [100 * run["validation_accuracy"] for run in runs]
+    values = [100 * run["validation_accuracy"] for run in runs if "sha256" in run]
     n = len(values)
-    mean = math.fsum(values) / n
+    mean = math.fsum(values) / n if n else math.nan
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else math.nan
     half = QUANTILE[n] * spread / math.sqrt(n) if n > 1 else math.nan
-    return Figure(cell, runs[0]["settings"]["lr"], mean, half, n, FLOAT * cell.floats)
+    return Figure(cell, runs[0]["settings"]["lr"], mean, half, n, len(runs) - n, FLOAT * cell.floats)
 
 
 def figures() -> tuple[list[Figure], int]:
@@ -107,7 +108,8 @@ def draw(found: list[Figure], path: Path) -> None:
 def panel(axes: Any, task: str, found: list[Figure]) -> None:
     """One task."""
     for contender, colour in COLOURS.items():
-        points = sorted((each for each in found if each.cell.contender == contender), key=lambda each: each.bytes)
+        mine = [each for each in found if each.cell.contender == contender and each.seeds]
+        points = sorted(mine, key=lambda each: each.bytes)
         if points:
             axes.errorbar(
                 [each.bytes for each in points], [each.mean for each in points],
@@ -127,9 +129,13 @@ def panel(axes: Any, task: str, found: list[Figure]) -> None:
 
 
 def shown(each: Figure) -> str:
-    """A mean with its interval."""
+    """A mean with its interval, and on how many seeds it stands; a run that diverged is never left out in silence."""
+    if not each.seeds:
+        return "diverges"
     half = "" if math.isnan(each.half) else f" ± {each.half:.1f}"
-    return f"{each.mean:.1f}{half}" + ("" if each.seeds == SEEDS else f" ({each.seeds} seed{'s' * (each.seeds > 1)})")
+    notes = [] if each.seeds == SEEDS else [f"{each.seeds} seed{'s' * (each.seeds > 1)}"]
+    notes += [f"{each.diverged} diverged"] if each.diverged else []
+    return f"{each.mean:.1f}{half}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def by_bytes(found: list[Figure], task: str) -> str:
