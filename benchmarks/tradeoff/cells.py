@@ -20,9 +20,7 @@ TASKS = {  # data set and network, number of parameters, SGD's rate
     "fmnist-cnn": ("fashion-mnist", "cnn", 93_322, 2**-3),
     "cifar-cnn": ("cifar-10", "cnn", 122_570, 2**-4),
 }
-DIMS = (2, 8, 25, 80, 250, 1_000, 2_500, 10_000)
-FIRST = (250, 2_500, 25)  # the budgets of a task that come first, in floats
-DIMS_CNN = (2, 25, 250, 2_500, 10_000)  # a step of a CNN takes six times as long
+DIMS = (250, 2_500, 25, 2, 10_000)  # budgets in floats, those first that say most
 ALONG = {"method": "rbd", "family": "srht"}
 WORKERS = 16
 BATCHES = {32: 10, 2: 2}  # images of a worker's batch, and epochs: as many images a step as one worker has, or 16 times
@@ -81,20 +79,16 @@ def contenders(floats: int, D: int) -> Iterator[str]:
         yield "memory-sign"
     if floats >= 2:
         yield "topk"
-    if floats in (250, 1_000, 2_500):
-        yield "powersgd"
     if floats in (250, 2_500):
-        yield "feedback"
+        yield from ("powersgd", "feedback")
 
 
 def cells() -> list[Cell]:
     """All, those first that say most: SGD and the paper's budget on every task, then more and fewer bytes."""
     found = []
-    for floats in (*FIRST, *(d for d in DIMS if d not in FIRST)):
-        for task, (_, net, D, _) in TASKS.items():
-            if net == "cnn" and floats not in DIMS_CNN:
-                continue
-            if floats == FIRST[0]:
+    for floats in DIMS:
+        for task, (_, _, D, _) in TASKS.items():
+            if floats == DIMS[0]:
                 found.append(cell(task, "sgd", D))
             found += [cell(task, contender, floats) for contender in contenders(floats, D)]
     return found
@@ -103,7 +97,7 @@ def cells() -> list[Cell]:
 def worker_cell(batch: int, by_class: bool, contender: str, exchange: str) -> Cell:
     """Sixteen workers on the first task, each with images like those of the others or with few classes."""
     task = "fmnist-fc"
-    alone = cell(task, contender, TASKS[task][2] if contender == "sgd" else FIRST[0])
+    alone = cell(task, contender, TASKS[task][2] if contender == "sgd" else DIMS[0])
     together = {"workers": WORKERS, "batch_size": batch, "combine": "mean"}
     if contender != "sgd":
         together["exchange"] = exchange
@@ -127,14 +121,14 @@ def worker_cells() -> list[Cell]:
 
 def twenty_cells() -> list[Cell]:
     """The paper's budget for twice as long."""
-    return [cell("fmnist-fc", name, FIRST[0]) for name in ("memory", "rbd", "memory-sign", "topk")] + [
+    return [cell("fmnist-fc", name, DIMS[0]) for name in ("memory", "rbd", "memory-sign", "topk")] + [
         cell("fmnist-fc", "sgd", TASKS["fmnist-fc"][2])
     ]
 
 
 def long_cells() -> list[Cell]:
     """The paper's hardest task."""
-    return [cell("cifar-cnn", name, FIRST[0]) for name in ("memory", "memory-sign", "rbd", "topk")] + [
+    return [cell("cifar-cnn", name, DIMS[0]) for name in ("memory", "memory-sign", "rbd", "topk")] + [
         cell("cifar-cnn", "sgd", TASKS["cifar-cnn"][2])
     ]
 
