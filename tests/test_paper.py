@@ -48,6 +48,7 @@ settings = { method = "sgd", lr = 0.25 }
 name = "rbd"
 rates = "tuned here"
 search = "lr=2^-1..2^2"
+trials = { steps = 30 }
 settings = { method = "rbd", redraw = [1, 5], correlation = true }
 """
 
@@ -166,6 +167,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def test_trials_have_settings_of_their_own(tmp_path: Path) -> None:
+    """And are scored on images that they do not train on; the runs themselves have neither."""
+    cell = read_table(table(tmp_path) / "tiny.toml").cells[1]
+    trial = cell.trial(cell.grid.fixed[0], 0.5).config
+    assert (trial.steps, trial.holdout, trial.lr) == (30, 0.25, 0.5)
+    assert {(point.config.steps, point.config.holdout) for point in cell.points([1.0, 2.0])} == {(None, 0.0)}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -173,6 +182,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
         (TINY.replace('rates = "paper"', 'rate = "paper"'), "has 'rate', expected some of"),
         (TINY.replace("lr = 0.25", "lr = 0.25, sigma = 2.0"), "sigma"),
         (TINY.replace("epochs = 1", "epoks = 1"), "'epoks' is unknown"),
+        (TINY.replace('search = "lr=2^-1..2^2"', ""), "has trials without a search"),
+        (TINY.replace("steps = 30", "stepz = 30"), "'stepz' is unknown"),
         ("title = ", "is not"),
     ],
 )

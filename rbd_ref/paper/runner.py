@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rbd_ref.paper.results import path_of, result_of, write_result
 from rbd_ref.paper.tables import Cell, Table
@@ -27,6 +27,14 @@ from rbd_ref.training.search import Search
 from rbd_ref.training.trainer import StopRequest
 
 
+class Kept(NamedTuple):
+    """A search of a cell's rate, and the file of its losses."""
+
+    cell: Cell
+    search: Search
+    path: Path
+
+
 @dataclass
 class PaperRunner:
     """Where results go and runs are kept while they are trained."""
@@ -38,19 +46,15 @@ class PaperRunner:
     shown: bool | None = None
 
     def run(self, tables: Iterable[Table], seeds: int) -> None:
-        """All cells: seed number 0 of all of them, then number 1, ..."""
+        """All cells: seed number 0 of all, then number 1, ...; of a table, first those whose rates are known."""
         tables = list(tables)
         for number in range(seeds):
             for table in tables:
-                self._train([point for cell in table.cells for point in self._points(cell, number)])
-
-    def _points(self, cell: Cell, number: int) -> list[Point]:
-        """The runs of a cell with its seed of this number, if it has so many."""
-        seeds = cell.grid.seeds
-        if number >= len(seeds):
-            return []
-        rates = [self._rate(cell, fixed) for fixed in cell.grid.fixed] if cell.search else []
-        return [point for point in cell.points(rates) if point.config.seed == seeds[number]]
+                cells = [cell for cell in table.cells if number < len(cell.grid.seeds)]
+                self._train([point for cell in cells if not cell.search for point in _points(cell, [], number)])
+                searched = [cell for cell in cells if cell.search]
+                rates = self._search(searched)
+                self._train([point for cell in searched for point in _points(cell, rates[cell.name], number)])
 
     def _train(self, points: list[Point]) -> None:
         """Those of some runs that have no result."""
@@ -67,19 +71,30 @@ class PaperRunner:
 
     # The search of a rate.
 
-    def _rate(self, cell: Cell, fixed: dict[str, Any]) -> float:
-        """The best rate of a combination, from the losses that were found before, or by trials."""
-        path = self.results / f"{name_of({'cell': cell.full_name, **fixed})}.search.json"
-        losses = _read_losses(path)
-        search = Search(fixed, cell.grid.rates, len(cell.grid.rates) // 2, losses)
-        while wanted := search.wanted:
-            trials = [cell.trial(fixed, rate) for rate in wanted]
+    def _search(self, cells: Sequence[Cell]) -> dict[str, list[float]]:
+        """The best rates of each cell, one for each combination of what varies but the seed: from the losses that were
+        found before, or by trials, those of all cells side by side."""
+        searches = [self._begun(cell, fixed) for cell in cells for fixed in cell.grid.fixed]
+        while wanted := [(kept, rate) for kept in searches for rate in kept.search.wanted]:
+            trials = [kept.cell.trial(kept.search.fixed, rate) for kept, rate in wanted]
             runs = Runner(self.work / "search", self.pool, self.stop, shown=self.shown).run(trials)
-            for run in runs:
-                search.add(run)
+            for (kept, _), run in zip(wanted, runs, strict=True):
+                kept.search.add(run)
+                _write_losses(kept.path, kept.search.losses)
                 shutil.rmtree(run.out)
-            _write_losses(path, search.losses)
-        return search.best
+        return {cell.name: [kept.search.best for kept in searches if kept.cell is cell] for cell in cells}
+
+    def _begun(self, cell: Cell, fixed: dict[str, Any]) -> Kept:
+        """The search of a combination, as far as it has come."""
+        path = self.results / f"{name_of({'cell': cell.full_name, **fixed})}.search.json"
+        rates = cell.grid.rates
+        return Kept(cell, Search(fixed, rates, len(rates) // 2, _read_losses(path)), path)
+
+
+def _points(cell: Cell, rates: list[float], number: int) -> list[Point]:
+    """The runs of a cell with its seed of this number."""
+    seed = cell.grid.seeds[number]
+    return [point for point in cell.points(rates) if point.config.seed == seed]
 
 
 def _read_losses(path: Path) -> dict[float, float]:

@@ -11,6 +11,7 @@
     paper = [93.893, 0.024]                     # what is printed: mean and deviation, in per cent
     settings = { data = "mnist", method = "rbd", lr = 1.0 }
     search = "lr=2^-4..2^6"                     # in place of lr: the rate of least loss, as `rbd sweep` finds it
+    trials = { epochs = 20 }                    # settings of the search's runs in place of the cell's
 
 A setting of all cells that would have no effect on one of them, as directions on SGD, is left out there.
 Tests: tests/test_paper.py.
@@ -30,7 +31,7 @@ from rbd_ref.runs.files import RunError
 from rbd_ref.runs.grid import Grid, Point
 
 KEYS = {"title", "order", "settings", "cell"}
-CELL_KEYS = {"name", "rates", "paper", "settings", "search"}
+CELL_KEYS = {"name", "rates", "paper", "settings", "search", "trials"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Cell:
     printed: tuple[float, float] | None
     values: dict[str, Any]
     search: str
+    trials: dict[str, Any]
 
     @property
     def full_name(self) -> str:
@@ -59,13 +61,18 @@ class Cell:
         """Its runs."""
         return grids.make(self.values, self.search or None)
 
+    def check(self) -> None:
+        """Refuse settings that no run could have."""
+        for rate in self.grid.rates[:1]:
+            self.trial(self.grid.fixed[0], rate)
+
     def points(self, rates: list[float]) -> list[Point]:
         """Its runs, with the rates that a search has found for each combination of what varies but the seed."""
         return [Point({"cell": self.full_name, **point.settings}, point.config) for point in self.grid.points(rates)]
 
     def trial(self, fixed: Mapping[str, Any], rate: float) -> Point:
         """A run of the search."""
-        point = self.grid.trial(fixed, rate)
+        point = self.grid.trial(fixed, rate, **self.trials)
         return Point({"cell": self.full_name, **point.settings}, point.config)
 
 
@@ -87,7 +94,7 @@ def read_table(path: Path, places: Mapping[str, Any] | None = None) -> Table:
         shared = dict(found.get("settings", {})) | dict(places or {})
         cells = tuple(_cell(path.stem, shared, given) for given in found["cell"])
         for cell in cells:
-            _ = cell.grid
+            cell.check()
         return Table(path.stem, found["title"], int(found["order"]), cells)
     except KeyError as error:
         raise RunError(f"{path} has no {error}, expected title, order and cells: add it") from error
@@ -110,7 +117,10 @@ def _cell(table: str, shared: dict[str, Any], given: dict[str, Any]) -> Cell:
     values = {name: value for name, value in shared.items() if name not in unused} | own
     printed = given.get("paper")
     pair = None if printed is None else (float(printed[0]), float(printed[1]))
-    return Cell(table, given["name"], given["rates"], pair, values, given.get("search", ""))
+    search, trials = given.get("search", ""), given.get("trials", {})
+    if trials and not search:
+        raise ValueError(f"cell {given['name']!r} has trials without a search, expected both: leave trials out")
+    return Cell(table, given["name"], given["rates"], pair, values, search, trials)
 
 
 def read_tables(folder: Path, places: Mapping[str, Any] | None = None) -> list[Table]:

@@ -214,9 +214,10 @@ class Grid:
         both = zip(self.fixed, found, strict=True)
         return [self.point({**fixed, **rate, **seed}) for fixed, rate in both for seed in seeds]
 
-    def trial(self, fixed: Mapping[str, Any], rate: float) -> Point:
-        """A run of the search: with the first seed, on a part of the training images, scored on the others."""
-        return self.point({**fixed, SEARCHED: rate}, seed=self.seeds[0], holdout=HOLDOUT)
+    def trial(self, fixed: Mapping[str, Any], rate: float, **hidden: Any) -> Point:
+        """A run of the search: with the first seed, on a part of the training images, scored on the others; `hidden`
+        are settings that trials have in place of the grid's."""
+        return self.point({**fixed, SEARCHED: rate}, seed=self.seeds[0], holdout=HOLDOUT, **hidden)
 
     def check(self) -> None:
         """Refuse too many runs, and settings that no run could have."""
