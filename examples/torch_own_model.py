@@ -1,6 +1,6 @@
 """A model of your own in torch: a small transformer learns to write, by random bases descent beside AdamW and SGD.
 
-    python examples/torch_own_model.py                  0.8 million parameters, some minutes
+    python examples/torch_own_model.py                  1.3 million parameters, some minutes
     python examples/torch_own_model.py --width 384 --layers 6 --steps 2000        10.7 million
     python examples/torch_own_model.py --steps 3        is it all there?
 
@@ -100,7 +100,7 @@ def main() -> None:
     """Train with each optimizer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=600, help="(default: %(default)s)")
-    parser.add_argument("--width", type=int, default=128, help="(default: %(default)s)")
+    parser.add_argument("--width", type=int, default=160, help="(default: %(default)s)")
     parser.add_argument("--layers", type=int, default=4, help="(default: %(default)s)")
     parser.add_argument("--dims", type=int, default=4000, help="directions (default: %(default)s)")
     options = parser.parse_args()
