@@ -23,7 +23,7 @@ from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 from rbd_torch import RBD, engines
 from rbd_torch.exchange import Form
 from strategies import vector
-from test_torch_functional import device_path  # noqa: F401
+from test_torch_functional import default_dtype, device_path  # noqa: F401
 from tools import bits
 
 pytestmark = pytest.mark.compiled
@@ -249,6 +249,17 @@ def test_other_types_are_projected_in_float32_and_rounded_last(dtype: torch.dtyp
     for start, parameter, part in zip(before, held, moved.split([63, 9, 1, 1500]), strict=True):
         expected = (start.to(wide) - part.view(start.shape).to(wide)).to(dtype)
         assert torch.equal(parameter.detach(), expected)
+
+
+@pytest.mark.usefixtures("default_dtype")
+def test_the_default_type_of_torch_changes_nothing() -> None:
+    """Steps, with all that is kept in float32."""
+    held = parameters()
+    optimizer = RBD(held, lr=0.3, dims=30, seed=5, memory=0.5, momentum=0.5)
+    for step in range(3):
+        take_turn(optimizer, held, step)
+    given = {"rate": 0.3, "memory": 0.5, "momentum": 0.5, "combine": "mean"}
+    np.testing.assert_array_equal(bits(flat(held)), bits(by_rbd_ref(whole(D, 30), 3, **given)))
 
 
 # States.

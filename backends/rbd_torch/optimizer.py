@@ -384,7 +384,7 @@ class RBD(Optimizer):
         whose memory is not in it goes on from that of the first which is."""
         played = {f"memory_{worker}" for worker in self._played}
         missing = set()
-        for state in self.state.values():
+        for state in (state for state in self.state.values() if isinstance(state, dict)):  # hooks may keep other things
             known = sorted((name for name in state if name.startswith("memory_")), key=lambda name: int(name[7:]))
             if known and self.steps:
                 missing |= played - set(known)
