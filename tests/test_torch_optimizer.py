@@ -542,6 +542,24 @@ def test_parameters_of_two_devices_are_refused() -> None:
         RBD(held, lr=0.1).step()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_is_not_remembered(value: float, dtype: torch.dtype) -> None:
+    """It would stay in the memory for ever; who leaves such a step out goes on as if it had not been."""
+    found = []
+    for disturbed in (True, False):
+        held = parameters(dtype)
+        optimizer = RBD(held, lr=0.1, memory=0.5)
+        take_turn(optimizer, held, 0)
+        if disturbed:
+            held[3].grad[7, 3] = value
+            with pytest.raises(NotFiniteError, match="the gradient of worker 0 has values that are not finite"):
+                optimizer.step()
+        take_turn(optimizer, held, 1)
+        found.append(flat(held))
+    np.testing.assert_array_equal(bits(found[0]), bits(found[1]))
+
+
 def test_frozen_between_turns_is_refused() -> None:
     held = parameters()
     optimizer = RBD(held, lr=0.1, workers=2)

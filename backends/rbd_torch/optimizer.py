@@ -289,6 +289,8 @@ class RBD(Optimizer):
         found = self._form.read(everything)
         if SKIPPED in found.statuses or not any(found.present):
             return
+        if not self._memorable(present):
+            return self._form.write(NOT_FINITE, present, nothing), None
         _check_statuses(found)
         rates = [self._rate(group) for group in self.param_groups]
         u = self._descent.update(found.payloads, self.steps, own)
@@ -346,6 +348,16 @@ class RBD(Optimizer):
         assert g is not None, "asked of parameters that have one"
         if g.layout != torch.strided:
             raise RuntimeError(
+    def _memorable(self, present: list[bool]) -> bool:
+        """Whether what a memory is about to take in is finite: anything else would stay in it for ever."""
+        spots = zip(self._layout.spots, present, strict=True)
+        taken = [spot.parameter.grad for spot, here in spots if here and self.param_groups[spot.group]["memory"]]
+        dense = [g for g in taken if g is not None and g.layout == torch.strided]  # others are refused with a sentence
+        if not dense:
+            return True
+        largest = torch.stack([x.float() for x in torch._foreach_norm(dense, torch.inf)])
+        return bool(torch.isfinite(largest).all())
+
                 f"a gradient of shape {tuple(g.shape)} is sparse, expected a dense one: make the embedding with "
                 "sparse=False"
             )
