@@ -510,10 +510,16 @@ def test_complex_and_sparse_are_refused() -> None:
         optimizer.step()
 
 
-def test_nothing_to_train_is_refused() -> None:
-    held = nn.Parameter(torch.zeros(3), requires_grad=False)
-    with pytest.raises(ValueError, match="no parameter requires a gradient"):
-        RBD([held], lr=0.1).step()
+@pytest.mark.parametrize("held", [torch.ones(3), torch.ones(0, requires_grad=True)], ids=["frozen", "empty"])
+def test_nothing_to_train_is_no_step_and_said(held: Tensor) -> None:
+    """As with torch's optimizers, for which it is no error."""
+    held.grad = torch.ones_like(held)
+    optimizer = RBD([held], lr=0.1)
+    with pytest.warns(UserWarning, match="no parameter requires a gradient, expected one at least") as told:
+        assert optimizer.step(lambda: 7.0) == 7.0
+    assert [one.filename for one in told] == [__file__]
+    assert optimizer.steps == 0
+    assert torch.equal(held.detach(), torch.ones_like(held))
 
 
 def test_too_few_directions_for_the_tensors() -> None:
@@ -536,12 +542,6 @@ def test_gradients_that_are_not_finite_move_nothing() -> None:
         assert optimizer.steps == 0
 
 
-def test_parameters_of_two_devices_are_refused() -> None:
-    held = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3, device="meta"))]
-    with pytest.raises(ValueError, match="parameters are on cpu and meta, expected one device"):
-        RBD(held, lr=0.1).step()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_gradient_that_is_not_finite_is_not_remembered(value: float, dtype: torch.dtype) -> None:
@@ -558,6 +558,12 @@ def test_a_gradient_that_is_not_finite_is_not_remembered(value: float, dtype: to
         take_turn(optimizer, held, 1)
         found.append(flat(held))
     np.testing.assert_array_equal(bits(found[0]), bits(found[1]))
+
+
+def test_parameters_of_two_devices_are_refused() -> None:
+    held = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3, device="meta"))]
+    with pytest.raises(ValueError, match="parameters are on cpu and meta, expected one device"):
+        RBD(held, lr=0.1).step()
 
 
 def test_frozen_between_turns_is_refused() -> None:

@@ -204,6 +204,16 @@ def test_step_is_noop_when_params_have_no_grad(options: dict[str, Any]) -> None:
 
 
 @each_input
+def test_step_is_noop_when_params_require_no_grad(options: dict[str, Any]) -> None:
+    """torch's check of the same name has such parameters; we warn as well."""
+    held = [torch.ones(2, 3) for _ in range(2)]
+    optimizer = RBD(held, **options)
+    with pytest.warns(UserWarning, match="no step is taken"):
+        assert optimizer.step(lambda: 1.0) == 1.0
+    assert same_values(held, [torch.ones(2, 3) for _ in range(2)])
+
+
+@each_input
 def test_step_is_noop_for_zero_grads(options: dict[str, Any]) -> None:
     if options.get("weight_decay"):
         return

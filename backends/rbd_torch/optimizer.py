@@ -35,6 +35,9 @@ from rbd_torch.layout import Layout, Spot, signature
 VELOCITY = "momentum_buffer"
 OWN = ("workers", "ranks", "numel_before", "numel_after")  # what a copy takes over beside what torch copies
 ADDED = ("shapes", "journal_chain", "pending")  # what a state dict has beside what torch puts there
+NOTHING_TO_TRAIN = (
+    "no parameter requires a gradient, expected one at least: set requires_grad before training; no step is taken"
+)
 
 
 class RBD(Optimizer):
@@ -250,6 +253,9 @@ class RBD(Optimizer):
 
     def _take_turn(self, loss: float) -> None:
         """What the next worker of this process does, and once all had their turn, what everyone does."""
+        if not any(p.requires_grad and p.numel() for group in self.param_groups for p in group["params"]):
+            warnings.warn(NOTHING_TO_TRAIN, stacklevel=4)
+            return loss
         spots = self._layout.spots
         present = [spot.parameter.grad is not None for spot in spots]
         if self.workers == 1 and not any(present):
@@ -376,7 +382,7 @@ class RBD(Optimizer):
     def _buffer(self, name: str) -> Tensor:
         """D floats that are used again at every step."""
         if name not in self._flat:
-            self._flat[name] = torch.zeros(self._layout.plan.D, device=self._layout.device)
+            self._flat[name] = torch.zeros(self._layout.plan.D, dtype=torch.float32, device=self._layout.device)
         return self._flat[name]
 
     def _flat_state(self, name: str) -> Tensor:
