@@ -145,6 +145,7 @@ class RBD(Optimizer):
                 f"workers is {self.workers} for {self.ranks} ranks, expected a multiple, so that each plays as many: "
                 "choose another number"
             )
+        options.check_group({**defaults, "params": ()})  # first what is wrong for all groups, as torch's optimizers do
         super().__init__(params, defaults)
 
     def _forget(self) -> None:
