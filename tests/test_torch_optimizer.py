@@ -560,6 +560,16 @@ def test_a_gradient_that_is_not_finite_is_not_remembered(value: float, dtype: to
     np.testing.assert_array_equal(bits(found[0]), bits(found[1]))
 
 
+def test_large_gradients_are_remembered() -> None:
+    """Finite ones whose sum is not."""
+    held = nn.Parameter(torch.zeros(8))
+    held.grad = torch.full((8,), 1e38)
+    optimizer = RBD([held], lr=1e-38, dims=8, memory=0.99)
+    optimizer.step()
+    assert optimizer.steps == 1
+    assert torch.isfinite(held).all()
+
+
 def test_parameters_of_two_devices_are_refused() -> None:
     held = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3, device="meta"))]
     with pytest.raises(ValueError, match="parameters are on cpu and meta, expected one device"):
