@@ -63,18 +63,22 @@ def batch(text: Tensor, step: int) -> tuple[Tensor, Tensor]:
     return passages[:, :-1], passages[:, 1:]
 
 
+def make_optimizer(name: str, model: nn.Module, D: int, dims: int) -> torch.optim.Optimizer:
+    """Each at a rate that suits it."""
+    if name == "AdamW":
+        return torch.optim.AdamW(model.parameters(), lr=1e-3)
+    if name == "SGD":
+        return torch.optim.SGD(model.parameters(), lr=0.5)
+    rate = 0.25 * D / dims  # half of SGD's rate, times D / dims
+    return RBD(model.parameters(), lr=rate, dims=dims, memory=0.95)  # <-- two
+
+
 def train(name: str, text: Tensor, options: argparse.Namespace) -> None:
     """From the same weights with the same passages; the rate goes to 0 along a line."""
     torch.manual_seed(0)
     model = Transformer(int(text.max()) + 1, options.width, options.layers)
     D = sum(parameter.numel() for parameter in model.parameters())
-    if name == "AdamW":
-        optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    elif name == "SGD":
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    else:
-        rate = 0.25 * D / options.dims  # half of SGD's rate, times D / dims
-        optimizer = RBD(model.parameters(), lr=rate, dims=options.dims, memory=0.95)  # <-- two
+    optimizer = make_optimizer(name, model, D, options.dims)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1e-3, total_iters=options.steps)
     losses = []
     begin = time.perf_counter()

@@ -227,6 +227,7 @@ def test_each_parameter_has_a_basis_of_its_own() -> None:
         ({"dims": 0}, "dims .0. cannot be read"),
         ({"seed": -1}, "seed is -1"),
         ({"memory": 1.0}, "memory is 1.0, expected 0 or more and less than 1"),
+        ({"memory": "much"}, "memory is 'much' of type str, expected a number"),
         ({"family": "bernoulli-graphcore", "feedback": True}, "family is bernoulli-graphcore beside feedback"),
         ({"memory": 0.9, "feedback": True}, "memory is 0.9 beside feedback, expected one of them"),
         ({"redraw": 0}, "redraw is 0"),
@@ -234,7 +235,7 @@ def test_each_parameter_has_a_basis_of_its_own() -> None:
     ids=str,
 )
 def test_mistakes_in_the_state_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         RBDState(None, **given)
 
 
