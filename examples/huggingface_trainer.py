@@ -42,6 +42,31 @@ def make_model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
+def train(model: GPT2LMHeadModel, D: int, steps: int, journal: Path) -> Trainer:
+    """With the Trainer as it is, which makes groups with and without weight decay: a plan for each, one basis."""
+    how = {"lr": 0.1 * D / 2000, "dims": 1000, "memory": 0.9, "journal": journal}
+    arguments = TrainingArguments(
+        output_dir=str(journal.parent),
+        max_steps=steps,
+        per_device_train_batch_size=32,
+        logging_steps=max(1, steps // 5),
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model, arguments, train_dataset=Counting(), optimizer_cls_and_kwargs=(RBD, how))
+    trainer.train()
+    return trainer
+
+
+def rebuild(base: GPT2LMHeadModel, model: GPT2LMHeadModel, trainer: Trainer, journal: Path) -> int:
+    """Move the weights of `base` to those of `model`, which are in the optimizer's order in the journal."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = trainer.optimizer.param_groups
+    return replay([base.get_parameter(names[id(p)]) for group in groups for p in group["params"]], journal)
+
+
 def main() -> None:
     """Train, and rebuild the model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -52,24 +77,8 @@ def main() -> None:
     D = sum(parameter.numel() for parameter in model.parameters())
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "run.rbd"
-        # The Trainer makes groups with and without weight decay: a plan for each, one basis for both.
-        how = {"lr": 0.1 * D / 2000, "dims": 1000, "memory": 0.9, "journal": journal}
-        arguments = TrainingArguments(
-            output_dir=folder,
-            max_steps=options.steps,
-            per_device_train_batch_size=32,
-            logging_steps=max(1, options.steps // 5),
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
-        trainer = Trainer(model, arguments, train_dataset=Counting(), optimizer_cls_and_kwargs=(RBD, how))
-        trainer.train()
-        groups = trainer.optimizer.param_groups
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        order = [base.get_parameter(names[id(p)]) for group in groups for p in group["params"]]
-        steps = replay(order, journal)
+        trainer = train(model, D, options.steps, journal)
+        steps = rebuild(base, model, trainer, journal)
         same = all(map(torch.equal, base.parameters(), model.parameters()))
         size = journal.stat().st_size
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -25,28 +25,22 @@ RANK = 256
 HIDDEN = 128
 
 
-def bases(seed: int, features: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """A (rank, in) and B (out, rank): streams 0 and 1 of the seed."""
-    inputs, outputs = features
-    a = rbd_torch.randn((RANK, inputs), seed, stream=0, device=device) * inputs**-0.5
-    b = rbd_torch.randn((outputs, RANK), seed, stream=1, device=device) * RANK**-0.5
-    return a, b
-
-
 class PortableAdapter(nn.Module):
-    """y = base(x) + b * (B (d * (A x))); its state_dict has b, d and the seed, and no matrix."""
+    """b * (B (d * (A x))); its state_dict has b, d and the seed, and no matrix."""
 
-    def __init__(self, base: nn.Linear, seed: int) -> None:
+    def __init__(self, inputs: int, outputs: int, seed: int) -> None:
         super().__init__()
-        self.base = [base.requires_grad_(False)]  # in a list, so that it is no part of this module's state
-        self.b = nn.Parameter(torch.zeros(base.out_features))
+        self.inputs = inputs
+        self.b = nn.Parameter(torch.zeros(outputs))
         self.d = nn.Parameter(torch.full((RANK,), 0.1))
         self.register_buffer("seed", torch.tensor(seed))
         self._make_bases()
 
     def _make_bases(self) -> None:
-        base = self.base[0]
-        a, b = bases(int(self.seed), (base.in_features, base.out_features), base.weight.device)
+        """A (rank, in) and B (out, rank), on the device of b: streams 0 and 1 of the seed."""
+        seed, device = int(self.seed), self.b.device
+        a = rbd_torch.randn((RANK, self.inputs), seed, stream=0, device=device) * self.inputs**-0.5
+        b = rbd_torch.randn((len(self.b), RANK), seed, stream=1, device=device) * RANK**-0.5
         self.register_buffer("A", a, persistent=False)
         self.register_buffer("B", b, persistent=False)
 
@@ -55,8 +49,21 @@ class PortableAdapter(nn.Module):
         self._make_bases()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The base layer's output and the adapter's."""
-        return self.base[0](x) + self.b * ((self.d * (x @ self.A.T)) @ self.B.T)
+        """What is added to the output of the layer."""
+        return self.b * ((self.d * (x @ self.A.T)) @ self.B.T)
+
+
+class Adapted(nn.Module):
+    """base(x) + adapter(x), of which only the adapter is trained."""
+
+    def __init__(self, base: nn.Linear, seed: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.adapter = PortableAdapter(base.in_features, base.out_features, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output and the adapter's."""
+        return self.base(x) + self.adapter(x)
 
 
 def network(first: nn.Module, last: nn.Linear) -> nn.Sequential:
@@ -105,16 +112,16 @@ def tasks() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return (x, y), (1 - x, y)
 
 
-def same_in_jax(adapter: PortableAdapter, x: Tensor) -> tuple[bool, float]:
-    """Whether JAX has the bits of A and B, and how far its adapter is from torch's: sums have orders of their own."""
-    seed = int(adapter.seed)
+def same_in_jax(layer: Adapted, x: Tensor) -> tuple[bool, float]:
+    """Whether JAX has the bits of A and B, and how far its outputs are from torch's: sums have orders of their own."""
+    base, adapter = layer.base, layer.adapter
+    seed, inputs = int(adapter.seed), jnp.asarray(x.numpy())
     a = rbd_jax.randn(tuple(adapter.A.shape), seed) * np.float32(adapter.A.shape[1] ** -0.5)
     b = rbd_jax.randn(tuple(adapter.B.shape), seed, stream=1) * np.float32(RANK**-0.5)
     equal = np.array_equal(a, adapter.A) and np.array_equal(b, adapter.B)
-    base, inputs = adapter.base[0], jnp.asarray(x.numpy())
     vectors = [jnp.asarray(tensor.detach().numpy()) for tensor in (adapter.b, adapter.d, base.weight, base.bias)]
     y = inputs @ vectors[2].T + vectors[3] + vectors[0] * ((vectors[1] * (inputs @ a.T)) @ b.T)
-    return bool(equal), float(np.abs(np.asarray(y) - adapter(x).detach().numpy()).max())
+    return bool(equal), float(np.abs(np.asarray(y) - layer(x).detach().numpy()).max())
 
 
 def main(steps: int = 600) -> None:
@@ -122,21 +129,22 @@ def main(steps: int = 600) -> None:
     old, new = tasks()
     first, last = base_layers()
     fit(network(first, last), *old, steps, 3e-3)
-    adapter = PortableAdapter(first, seed=7)
-    model = network(adapter, last.requires_grad_(False))
+    layer = Adapted(first, seed=7)
+    model = network(layer, last.requires_grad_(False))
     before = accuracy(model, *new)
     fit(model, *new, steps, 3e-2)
     after = accuracy(model, *new)
     print(f"new task: {before:.1%} before, {after:.1%} with the adapter")
 
+    adapter = layer.adapter
     checkpoint = saved(adapter.state_dict())
     stored = saved({**adapter.state_dict(), "A": adapter.A, "B": adapter.B})
     print(f"checkpoint: {len(checkpoint):,} bytes; with A and B in it {len(stored):,}")
 
-    elsewhere = PortableAdapter(first, seed=0)
-    elsewhere.load_state_dict(torch.load(io.BytesIO(checkpoint), weights_only=True))
-    print(f"loaded elsewhere, the outputs are equal to the bit: {torch.equal(elsewhere(new[0]), adapter(new[0]))}")
-    equal, distance = same_in_jax(adapter, new[0][:100])
+    elsewhere = Adapted(first, seed=0)
+    elsewhere.adapter.load_state_dict(torch.load(io.BytesIO(checkpoint), weights_only=True))
+    print(f"loaded elsewhere, the outputs are equal to the bit: {torch.equal(elsewhere(new[0]), layer(new[0]))}")
+    equal, distance = same_in_jax(layer, new[0][:100])
     print(f"in JAX, A and B are equal to the bit: {equal}; outputs differ by {distance:.0e} at most")
 
 

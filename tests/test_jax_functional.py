@@ -176,6 +176,7 @@ ONES = np.ones(10, dtype=np.float32)
         (lambda: rbd_jax.project(PLAN, ONES, -1, 0), "seed is -1, expected 0 <= seed"),
         (lambda: rbd_jax.project(PLAN, ONES, 0, 2**32), "step is 4294967296, expected 0 <= step"),
         (lambda: rbd_jax.project(PLAN, ONES, 0, jnp.float32(1)), "step is an array of float32, expected integers"),
+        (lambda: rbd_jax.project(PLAN, ONES, 0, jnp.zeros(2, jnp.uint32)), r"step has shape \(2,\) .* one integer: "),
         (lambda: rbd_jax.project(PLAN, ONES, 0, 0, family="gauss"), "gauss.*expected one of"),
         (lambda: rbd_jax.project(PLAN, ONES, 0, 0, normalize="l2"), "normalize 'l2' is unknown, expected one of"),
         (lambda: rbd_jax.directions(PLAN, [2], 0, 0), "a direction's index is 2, expected"),

@@ -363,6 +363,19 @@ def test_mistakes_show_when_the_optimizer_is_made(given: dict[str, Any], message
         rbd_jax.rbd(0.1, **given)
 
 
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (None, "learning_rate is None of type NoneType, expected a number"),
+        ("fast", "learning_rate is 'fast' of type str, expected a number"),
+        (float("nan"), "learning_rate is nan, expected one that a float32 can hold"),
+    ],
+)
+def test_a_rate_is_a_number_an_array_or_a_schedule(rate: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        rbd_jax.rbd(rate)
+
+
 @pytest.mark.parametrize("dtype", [jnp.complex64, jnp.int32])
 def test_other_types_than_floats_are_refused(dtype: Any) -> None:
     tx = rbd_jax.rbd(0.1)

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import rbd_jax
 import rbd_ref as rbd
 import torch_ddp_driver as driver
+from rbd_ref.runs.journal import Journal
 from rbd_ref.spec.operations import directions
+from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
+from rbd_ref.training.experiment import Experiment
 from rbd_torch import RBDState
 from tools import ROOT, bits
 
@@ -156,6 +161,55 @@ def test_the_journal_of_two_ranks_is_written_by_the_first(ranks: list[dict[str, 
         assert torch.equal(rank["journal"]["trained"], rank["journal"]["replayed"])
 
 
+@pytest.mark.parametrize("case", ["no room to begin", "no room for a step"])
+def test_all_ranks_hear_that_rank_0_has_no_room_for_its_journal(case: str, ranks: list[dict[str, Any]]) -> None:
+    """Nobody waits, no weight moves, and with room again the run goes on as if nothing had been."""
+    for rank in ranks:
+        said, as_before = rank["full disks"][case]
+        assert as_before
+        assert "full.rbd cannot be written (File too large), expected a folder with room" in said
+        assert said.endswith("with journal=")
+        assert rank["full disks"]["same"]
+        assert rank["full disks"]["replayed"]
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("no folder", "run.rbd cannot be made (No such file or directory)"),
+        ("there already", "there.rbd is there already, expected a new file"),
+        ("frozen", "parameters were frozen, moved or added while a journal was written"),
+        ("another run", "full.rbd is not the journal of this state: step 1 has another chain value"),
+        ("other settings", "frozen.rbd is the journal of other settings, parameters or workers, expected those"),
+    ],
+)
+def test_all_ranks_hear_that_the_journal_of_rank_0_does_not_fit(
+    case: str, sentence: str, ranks: list[dict[str, Any]]
+) -> None:
+    for rank in ranks:
+        said, as_before = rank["refused journals"][case]
+        assert sentence in said
+        assert as_before
+
+
+@pytest.mark.parametrize("mode", ["shared", "independent"])
+def test_jax_has_the_same_weights_from_the_same_coefficients(
+    mode: str, ranks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Those of rbd_ref's journal, whose weights are those of the two ranks."""
+    config = driver.config(mode)
+    rbd.fit(config, out=tmp_path / "run")
+    problem = Experiment(config).problem
+    plan = plan_of_tensors([int(np.prod(shape)) for shape in problem.shapes], parse_dims(60), parse_cut("tensor"))
+    theta, velocity, momentum = problem.initial(config.seed), np.float32(0), driver.MODES[mode].get("momentum", 0)
+    for record in Journal(tmp_path / "run" / "journal.rbd").records():
+        sent = record.payloads if mode == "independent" else record.payloads.sum(axis=0, keepdims=True)
+        updates = [rbd_jax.reconstruct(plan, a, 3, record.t, w, "srht") for w, a in enumerate(sent)]
+        velocity = np.float32(momentum) * velocity + np.asarray(sum(updates[1:], updates[0]))
+        theta = theta - np.float32(0.5) * velocity  # rate 1, the mean of two
+    np.testing.assert_array_equal(bits(theta), bits(ranks[0][mode].numpy()))
+
+
 def test_each_parameter_has_a_basis_of_its_own() -> None:
     """Also those of one size, and at every step another."""
     state = RBDState(None, dims="each:2", seed=1)
@@ -173,6 +227,7 @@ def test_each_parameter_has_a_basis_of_its_own() -> None:
         ({"dims": 0}, "dims .0. cannot be read"),
         ({"seed": -1}, "seed is -1"),
         ({"memory": 1.0}, "memory is 1.0, expected 0 or more and less than 1"),
+        ({"memory": "much"}, "memory is 'much' of type str, expected a number"),
         ({"family": "bernoulli-graphcore", "feedback": True}, "family is bernoulli-graphcore beside feedback"),
         ({"memory": 0.9, "feedback": True}, "memory is 0.9 beside feedback, expected one of them"),
         ({"redraw": 0}, "redraw is 0"),
@@ -180,7 +235,7 @@ def test_each_parameter_has_a_basis_of_its_own() -> None:
     ids=str,
 )
 def test_mistakes_in_the_state_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         RBDState(None, **given)
 
 

@@ -20,9 +20,11 @@ def printed(*command: str) -> str:
 
 
 def test_a_model_of_ones_own() -> None:
-    lines = printed(str(EXAMPLES / "torch_own_model.py"), "--steps", "2", "--width", "64", "--layers", "1").splitlines()
+    """As large as it is unless it is told otherwise: from one to ten million parameters."""
+    lines = printed(str(EXAMPLES / "torch_own_model.py"), "--steps", "2").splitlines()
     assert [line.split()[0] for line in lines] == ["AdamW", "SGD", "RBD"]
     for line in lines:
+        assert 10**6 <= int(line.split()[1].replace(",", "")) <= 10**7
         first, last = map(float, re.findall(r"loss ([\d.]+) to ([\d.]+)", line)[0])
         assert 0 < last < 2 * first < 12
 

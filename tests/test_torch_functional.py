@@ -141,6 +141,31 @@ def test_other_floats_are_rounded() -> None:
     assert torch.equal(rbd_torch.project(plan, g.requires_grad_(), 0, 0), expected)
 
 
+@pytest.fixture(params=[torch.float64, torch.bfloat16], ids=str)
+def default_dtype(request: pytest.FixtureRequest) -> Any:
+    """What users of such models often set for all of a program."""
+    before = torch.get_default_dtype()
+    yield torch.set_default_dtype(request.param)
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.usefixtures("default_dtype")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_default_type_of_torch_changes_nothing(family: str) -> None:
+    plan = even(300, k=2, d=6)
+    draw = functional.make_draw(plan, family, "unit", 3, 4, 5)
+    g = torch.from_numpy(vector(2, 300))
+    basis = Basis(plan, 3, family)
+    a, u = basis.descend(g.numpy(), 4, 5)
+    for engine in (engines.Kernels(), engines.Tensors(CPU)):
+        mine, update = engine.descend(draw, g)
+        torch.testing.assert_close(mine, torch.from_numpy(a), rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(bits(engine.reconstruct(draw, torch.from_numpy(a)).numpy()), bits(u))
+        phi = engine.directions(draw, [0, 7])
+        np.testing.assert_array_equal(bits(phi.numpy()), bits(basis.directions([0, 7], 4, 5)))
+        assert {x.dtype for x in (mine, update, phi)} == {torch.float32}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [

@@ -17,6 +17,7 @@ from torch import nn
 from rbd_ref.runs.files import RunError
 from rbd_ref.runs.journal import Journal
 from rbd_torch import RBD, engines, replay
+from test_torch_functional import default_dtype  # noqa: F401
 
 pytestmark = pytest.mark.compiled
 
@@ -79,6 +80,15 @@ def test_a_model_is_rebuilt_to_the_bit(
         assert equal(rebuilt, expected)
     assert replay(base, path, step=0) == 0
     assert not equal(base, model)
+
+
+@pytest.mark.usefixtures("default_dtype")
+def test_the_default_type_of_torch_changes_nothing(tmp_path: Path) -> None:
+    model = make_model().float()
+    base, path = copy.deepcopy(model), tmp_path / "run.rbd"
+    train(model, RBD(model.parameters(), lr=1.0, dims=7, momentum=0.5, journal=path), range(3))
+    assert replay(base, path) == 3
+    assert equal(base, model)
 
 
 def test_groups_in_another_order_are_found_by_name(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rbd_ref.spec.plan_names import parse_cut, parse_dims, plan_of_tensors
 from rbd_torch import RBD, engines
 from rbd_torch.exchange import Form
 from strategies import vector
-from test_torch_functional import device_path  # noqa: F401
+from test_torch_functional import default_dtype, device_path  # noqa: F401
 from tools import bits
 
 pytestmark = pytest.mark.compiled
@@ -249,6 +249,17 @@ def test_other_types_are_projected_in_float32_and_rounded_last(dtype: torch.dtyp
     for start, parameter, part in zip(before, held, moved.split([63, 9, 1, 1500]), strict=True):
         expected = (start.to(wide) - part.view(start.shape).to(wide)).to(dtype)
         assert torch.equal(parameter.detach(), expected)
+
+
+@pytest.mark.usefixtures("default_dtype")
+def test_the_default_type_of_torch_changes_nothing() -> None:
+    """Steps, with all that is kept in float32."""
+    held = parameters()
+    optimizer = RBD(held, lr=0.3, dims=30, seed=5, memory=0.5, momentum=0.5)
+    for step in range(3):
+        take_turn(optimizer, held, step)
+    given = {"rate": 0.3, "memory": 0.5, "momentum": 0.5, "combine": "mean"}
+    np.testing.assert_array_equal(bits(flat(held)), bits(by_rbd_ref(whole(D, 30), 3, **given)))
 
 
 # States.
@@ -499,10 +510,16 @@ def test_complex_and_sparse_are_refused() -> None:
         optimizer.step()
 
 
-def test_nothing_to_train_is_refused() -> None:
-    held = nn.Parameter(torch.zeros(3), requires_grad=False)
-    with pytest.raises(ValueError, match="no parameter requires a gradient"):
-        RBD([held], lr=0.1).step()
+@pytest.mark.parametrize("held", [torch.ones(3), torch.ones(0, requires_grad=True)], ids=["frozen", "empty"])
+def test_nothing_to_train_is_no_step_and_said(held: Tensor) -> None:
+    """As with torch's optimizers, for which it is no error."""
+    held.grad = torch.ones_like(held)
+    optimizer = RBD([held], lr=0.1)
+    with pytest.warns(UserWarning, match="no parameter requires a gradient, expected one at least") as told:
+        assert optimizer.step(lambda: 7.0) == 7.0
+    assert [one.filename for one in told] == [__file__]
+    assert optimizer.steps == 0
+    assert torch.equal(held.detach(), torch.ones_like(held))
 
 
 def test_too_few_directions_for_the_tensors() -> None:
@@ -523,6 +540,34 @@ def test_gradients_that_are_not_finite_move_nothing() -> None:
             optimizer.step()
         assert np.array_equal(flat(held), start)
         assert optimizer.steps == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_gradient_that_is_not_finite_is_not_remembered(value: float, dtype: torch.dtype) -> None:
+    """It would stay in the memory for ever; who leaves such a step out goes on as if it had not been."""
+    found = []
+    for disturbed in (True, False):
+        held = parameters(dtype)
+        optimizer = RBD(held, lr=0.1, memory=0.5)
+        take_turn(optimizer, held, 0)
+        if disturbed:
+            held[3].grad[7, 3] = value
+            with pytest.raises(NotFiniteError, match="the gradient of worker 0 has values that are not finite"):
+                optimizer.step()
+        take_turn(optimizer, held, 1)
+        found.append(flat(held))
+    np.testing.assert_array_equal(bits(found[0]), bits(found[1]))
+
+
+def test_large_gradients_are_remembered() -> None:
+    """Finite ones whose sum is not."""
+    held = nn.Parameter(torch.zeros(8))
+    held.grad = torch.full((8,), 1e38)
+    optimizer = RBD([held], lr=1e-38, dims=8, memory=0.99)
+    optimizer.step()
+    assert optimizer.steps == 1
+    assert torch.isfinite(held).all()
 
 
 def test_parameters_of_two_devices_are_refused() -> None:

@@ -37,6 +37,11 @@ LEFT_OUT = {
     "test_state_dict_with_cuda_params, test_grad_scaling_*": "needs a GPU (GradScaler on a CPU: test_torch_optimizer)",
     "test_tensor_betas_*, test_less_mem_beta_zero_*": "options of Adam",
     "test_closure_requirement, test_lbfgs_*": "a closure is optional here",
+    "test_second_order_optims_return_consistent_types": "of LBFGS",
+    "test_cpu_load_state_dict": "of fused and capturable implementations",
+    "test_set_default_dtype_works_with_foreach": "test_torch_optimizer has the default type, which changes nothing",
+    "test_load_nontensor_step": "the step is a number in all states",
+    "test_optim_infos_do_not_specify_global_cliquey_kwargs": "of torch's own list of inputs",
 }
 
 
@@ -116,13 +121,9 @@ def error_inputs() -> Iterator[Any]:
 @pytest.mark.parametrize("given", list(error_inputs()), ids=lambda given: given.optimizer_error_input.desc)
 def test_errors(given: Any) -> None:
     one = given.optimizer_error_input
-    params = Problem().parameters if one.params is None else one.params
-    if issubclass(given.error_type, Warning):
-        with pytest.warns(given.error_type, match=given.error_regex):
-            RBD(params, **({"lr": 0.1} | one.kwargs))
-    else:
-        with pytest.raises(given.error_type, match=given.error_regex):
-            RBD(params, **({"lr": 0.1} | one.kwargs))
+    warned = issubclass(given.error_type, Warning)
+    with (pytest.warns if warned else pytest.raises)(given.error_type, match=given.error_regex):
+        RBD(one.params, **({"lr": 0.1} | one.kwargs))
 
 
 @pytest.mark.parametrize("schedulers", [(), *INFO.scheduler_inputs], ids=["constant", "schedulers"])
@@ -201,6 +202,16 @@ def test_step_is_noop_when_params_have_no_grad(options: dict[str, Any]) -> None:
     before = copy.deepcopy(problem.parameters)
     optimizer.step()
     assert same_values(before, problem.parameters)
+
+
+@each_input
+def test_step_is_noop_when_params_require_no_grad(options: dict[str, Any]) -> None:
+    """torch's check of the same name has such parameters; we warn as well."""
+    held = [torch.ones(2, 3) for _ in range(2)]
+    optimizer = RBD(held, **options)
+    with pytest.warns(UserWarning, match="no step is taken"):
+        assert optimizer.step(lambda: 1.0) == 1.0
+    assert same_values(held, [torch.ones(2, 3) for _ in range(2)])
 
 
 @each_input
@@ -358,6 +369,26 @@ def test_state_dict_hooks() -> None:
     optimizer.load_state_dict(state)
     assert calls == ["before saving", "before loading", "after loading"]
     assert torch.equal(optimizer.state[problem.weight]["memory_0"], 2 * state["state"][0]["memory_0"])
+
+
+def test_hooks_may_keep_what_they_like_in_the_state() -> None:
+    """As torch's own hooks do in these checks: the step that follows does not take it for that of a parameter."""
+    problem = Problem()
+    optimizer = RBD(problem.parameters, lr=0.1, memory=0.5)
+    optimizer.step(problem.closure(optimizer))
+    optimizer.register_load_state_dict_post_hook(lambda one: one.state.update(loaded=True))
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step(problem.closure(optimizer))
+    assert optimizer.state["loaded"] is True
+    assert optimizer.steps == 2
+
+
+def test_repeated_groups_are_saved_alike() -> None:
+    """torch's test_state_dict_deterministic repeats its groups at the end."""
+    optimizer = RBD(Problem().parameters, lr=0.1)
+    once = optimizer.state_dict()["param_groups"]
+    optimizer.param_groups.extend(optimizer.param_groups)
+    assert optimizer.state_dict()["param_groups"] == once * 2
 
 
 def test_what_is_left_out_has_a_reason() -> None:

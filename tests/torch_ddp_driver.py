@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+import resource
 import sys
 import warnings
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -17,10 +20,15 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 import rbd_ref as rbd
+from rbd_ref.runs.files import RunError
 from rbd_ref.training.experiment import Experiment
 from rbd_torch import RBD, RBDState, rbd_hook, replay
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 RANKS = 2
+PATIENCE = timedelta(minutes=2)  # for a rank that does not answer: a test that hangs ends
 MODES = {
     "shared": {"exchange": "shared"},
     "independent": {"exchange": "independent", "memory": 0.5, "momentum": 0.5},
@@ -194,7 +202,7 @@ def mistakes(rank: int, group: Any) -> dict[str, str]:
 def sentence(call: Any) -> str:
     try:
         call()
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, RunError) as error:
         return str(error)
     return ""
 
@@ -258,10 +266,76 @@ def journal_case(rank: int, group: Any, folder: Path) -> dict[str, Any]:
     return {"trained": flat(model), "replayed": flat(base), "written": path.exists()}
 
 
+@contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """No file of this process may become longer than this one is, by more than a few bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((path.stat().st_size if path.exists() else 0) + 10, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refused_step(model: nn.Module, optimizer: RBD, rank: int) -> tuple[str, bool]:
+    """What a step says, and whether weights and step are as they were."""
+    optimizer.zero_grad()
+    model(batch(optimizer.steps, rank)).square().mean().backward()
+    before, steps = flat(model), optimizer.steps
+    said = sentence(optimizer.step)
+    return said, torch.equal(before, flat(model)) and optimizer.steps == steps
+
+
+def full_disks(rank: int, group: Any, folder: Path) -> dict[str, Any]:
+    """Rank 0 finds no room for its journal's first record and, later, for that of a step; with room again, all go on
+    as if nothing had been."""
+    options: dict[str, Any] = {"lr": 0.1, "dims": 40, "process_group": group}
+    model, undisturbed, path = small_model(), small_model(), folder / "full.rbd"
+    base = copy.deepcopy(model)
+    optimizer, other = RBD(model.parameters(), journal=path, **options), RBD(undisturbed.parameters(), **options)
+    found: dict[str, Any] = {}
+    for name in ("no room to begin", "no room for a step"):
+        with disk_full(path if rank == 0 else folder / "nothing"):
+            found[name] = refused_step(model, optimizer, rank)
+        assert refused_step(model, optimizer, rank) == ("", False)
+        assert refused_step(undisturbed, other, rank) == ("", False)
+    found["same"] = torch.equal(flat(model), flat(undisturbed))
+    optimizer.close()
+    dist.barrier()
+    assert replay(base, path) == 2
+    found["replayed"] = torch.equal(flat(base), flat(model))
+    return found
+
+
+def refused_journals(rank: int, group: Any, folder: Path) -> dict[str, Any]:
+    """Rank 0 cannot open its journal, or it does not fit; and parameters change while one is written."""
+    options: dict[str, Any] = {"lr": 0.2, "dims": 40, "process_group": group}
+    found: dict[str, Any] = {}
+    (folder / "there.rbd").touch()
+    for name, path in (("no folder", folder / "nothing" / "run.rbd"), ("there already", folder / "there.rbd")):
+        model = small_model()
+        found[name] = refused_step(model, RBD(model.parameters(), journal=path, **options), rank)
+    model = small_model()
+    optimizer = RBD(model.parameters(), journal=folder / "frozen.rbd", **options)
+    assert refused_step(model, optimizer, rank) == ("", False)
+    state = copy.deepcopy(optimizer.state_dict())
+    model[0].bias.requires_grad_(False)
+    found["frozen"] = refused_step(model, optimizer, rank)
+    optimizer.close()
+    for name, path in (("another run", folder / "full.rbd"), ("other settings", folder / "frozen.rbd")):
+        model = small_model()
+        model[0].bias.requires_grad_(name == "another run")
+        again = RBD(model.parameters(), journal=path, **options)
+        again.load_state_dict(state)
+        found[name] = refused_step(model, again, rank)
+    return found
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     rank = int(sys.argv[2])
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS, timeout=PATIENCE)
     group = dist.group.WORLD
     found: dict[str, Any] = {}
     for mode in MODES:
@@ -275,6 +349,8 @@ def main() -> None:
     found["moved"] = one_rank_without_gradient(rank, group)
     found["worlds"] = worlds(rank, group, folder)
     found["journal"] = journal_case(rank, group, folder)
+    found["full disks"] = full_disks(rank, group, folder)
+    found["refused journals"] = refused_journals(rank, group, folder)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

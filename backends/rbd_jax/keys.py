@@ -19,28 +19,27 @@ from rbd_ref._types import TWO_32, TWO_64
 from rbd_ref.spec.prng import STREAMS
 
 
-def is_traced(value: Any) -> bool:
-    """Whether a value is an array of JAX, known or not, and no number."""
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of JAX, traced or not, and no number."""
     return isinstance(value, jax.Array)
 
 
 def word_pair(name: str, value: Any, high: int = TWO_64) -> Array:
     """A number below `high` as uint32 (2,), the high word first.
 
-    An array of JAX may be a scalar of any integer type, or (2,) of uint32: a pair of words already. What it holds
-    cannot be checked."""
-    if not is_traced(value):
+    An array of JAX may be a scalar of any integer type or, for a number of 64 bits, (2,) of uint32: a pair of words
+    already. What it holds cannot be checked."""
+    if not is_array(value):
         number = integer(name, value, 0, high)
         return np.array([number >> 32, number % TWO_32], dtype=np.uint32)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{name} is an array of {value.dtype}, expected integers: convert it with astype(jnp.uint32)")
-    if value.shape == (2,) and value.dtype == jnp.uint32:
+    wide = high > TWO_32
+    if wide and value.shape == (2,) and value.dtype == jnp.uint32:
         return value
     if value.shape != ():
-        raise ValueError(
-            f"{name} has shape {value.shape} and dtype {value.dtype}, expected one integer, or two words of uint32: "
-            "pass a scalar"
-        )
+        expected = "one integer, or two words of uint32" if wide else "one integer"
+        raise ValueError(f"{name} has shape {value.shape} and dtype {value.dtype}, expected {expected}: pass a scalar")
     upper = (value >> 32).astype(jnp.uint32) if value.dtype.itemsize == 8 else jnp.zeros((), jnp.uint32)
     return jnp.stack([upper, value.astype(jnp.uint32)])
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from rbd_jax.families import Word, normal_pairs, threefry, uniform_value, zero_of
-from rbd_jax.keys import is_traced, number_key, word, word_pair
+from rbd_jax.keys import is_array, number_key, word, word_pair
 from rbd_jax.rounding import Array
 from rbd_ref._check import Shape, checked_place, checked_shape
 from rbd_ref._types import TWO_32
@@ -75,7 +75,7 @@ def _filled(law: str, shape: Shape, seed: Any, stream: Any, offset: Any) -> Arra
     """The numbers of an array."""
     sizes = checked_shape(shape)
     count = checked_count(sizes)
-    checked_place(0, 0, 0 if is_traced(offset) else offset, count)
+    checked_place(0, 0, 0 if is_array(offset) else offset, count)
     return draw(law, count, seed, stream, offset).reshape(sizes)
 
 

@@ -23,7 +23,7 @@ from jax import lax
 from rbd_jax.families import hidden_zero
 from rbd_jax.functional import descend, project, reconstruct
 from rbd_jax.gathering import all_gather, axis_size, in_order
-from rbd_jax.keys import is_traced, word_pair
+from rbd_jax.keys import is_array, word_pair
 from rbd_jax.rounding import Array, product
 from rbd_jax.sweep import flush
 from rbd_ref._check import integer, member, number
@@ -49,7 +49,7 @@ class RandomBasesState(NamedTuple):
 
 def checked_dims(dims: Any) -> Dims:
     """How many directions, known when the program is compiled."""
-    if is_traced(dims):
+    if is_array(dims):
         raise TypeError(
             "dims is an array of JAX, expected a number that is known when the program is compiled: with "
             "optax.inject_hyperparams, pass static_args=('dims',)"
@@ -82,12 +82,24 @@ class Settings:
 
 def checked_memory(memory: Any) -> Any:
     """beta, or None where nothing is kept."""
-    if memory is None or is_traced(memory):
+    if memory is None or is_array(memory):
         return memory
     beta = number("memory", memory)
     if not 0 <= beta < 1:
         raise ValueError(f"memory is {memory}, expected a number from 0, which keeps nothing, up to 1, 1 excluded")
     return beta or None
+
+
+def checked_rate(learning_rate: Any) -> Rate:
+    """A rate that is a number, an array of JAX or a schedule."""
+    if callable(learning_rate) or is_array(learning_rate):
+        found: Rate = learning_rate
+        return found
+    eta = number("learning_rate", learning_rate)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.float32(eta)):
+            raise ValueError(f"learning_rate is {eta}, expected one that a float32 can hold: choose another")
+    return eta
 
 
 def checked_settings(given: dict[str, Any]) -> Settings:
@@ -101,7 +113,7 @@ def checked_settings(given: dict[str, Any]) -> Settings:
             "family": str(parse_family(given["family"])),
             "normalize": member("normalize", given["normalize"], NORMALIZATIONS),
             "memory": checked_memory(given["memory"]),
-            "redraw": redraw if is_traced(redraw) else integer("redraw", redraw, 1, TWO_32),
+            "redraw": redraw if is_array(redraw) else integer("redraw", redraw, 1, TWO_32),
             "exchange": member("exchange", given["exchange"], EXCHANGES),
             "combine": member("combine", given["combine"], COMBINATIONS),
         }
@@ -158,7 +170,7 @@ def rate_at(settings: Settings, learning_rate: Rate | None, step: Array) -> Arra
     if learning_rate is None:
         return None if workers == 1 else jnp.float32(1 / workers)
     eta: Any = learning_rate(step) if callable(learning_rate) else learning_rate
-    if is_traced(eta):
+    if is_array(eta):
         return -(eta.astype(jnp.float32) / jnp.float32(workers))
     return jnp.float32(-(eta / workers))
 
@@ -261,7 +273,7 @@ def rbd(
     where XLA would fuse it with the sum that `optax.apply_updates` takes.
 
     Args:
-        learning_rate: eta, an array of JAX, or a schedule, which is a function of the step.
+        learning_rate: eta, a number, an array of JAX, or a schedule, which is a function of the step.
         dims: as for `scale_by_random_bases`.
         family: as there.
         compartments: as there.
@@ -289,4 +301,4 @@ def rbd(
     """
     given = dict(locals())
     del given["learning_rate"]
-    return transformation(checked_settings(given), learning_rate)
+    return transformation(checked_settings(given), checked_rate(learning_rate))

@@ -108,7 +108,7 @@ class TorchBackend:
 
     def numbers(self, law: str, seed: int, stream: int, offset: int, count: int) -> Float32Array:
         """Numbers offset, offset + 1, ... of a stream of portable random numbers, by torch's operations."""
-        out = self.torch.empty(count, device=self.device)
+        out = self.torch.empty(count, dtype=self.torch.float32, device=self.device)
         self.random.fill_on_device(law, seed, stream, offset, out)
         found: Float32Array = out.cpu().numpy()
         return found

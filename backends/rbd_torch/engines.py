@@ -91,21 +91,21 @@ class Tensors:
 
     def project(self, draw: Draw, g: Tensor, directions: slice = EVERYTHING) -> Tensor:
         """All of them, from which these are taken."""
-        a = torch.empty(draw.plan.d, device=self.device)
+        a = torch.empty(draw.plan.d, dtype=torch.float32, device=self.device)
         self._run(draw, a, g, None)
         return a[directions]
 
     def reconstruct(self, draw: Draw, a: Tensor) -> Tensor:
         """To the bit."""
-        u = torch.zeros(draw.plan.D, device=self.device)
+        u = torch.zeros(draw.plan.D, dtype=torch.float32, device=self.device)
         flushed = a.masked_fill(a.abs() < float(LEAST_COEFFICIENT), 0.0)
         self._run(draw, flushed, None, u)
         return u
 
     def descend(self, draw: Draw, g: Tensor) -> tuple[Tensor, Tensor]:
         """Each direction made once."""
-        a = torch.empty(draw.plan.d, device=self.device)
-        u = torch.zeros(draw.plan.D, device=self.device)
+        a = torch.empty(draw.plan.d, dtype=torch.float32, device=self.device)
+        u = torch.zeros(draw.plan.D, dtype=torch.float32, device=self.device)
         self._run(draw, a, g, u)
         return a, u
 

@@ -104,6 +104,17 @@ class Peers:
             dist.broadcast(here.view(-1).view(torch.uint8), src=source, group=self.group)
             tensor.copy_(here)
 
+    def from_first(self, text: str, device: torch.device) -> str:
+        """What rank 0 says, on all ranks; where it says nothing, one word is all that is sent."""
+        said = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+        length = torch.tensor([said.numel()], device=device)
+        self.broadcast([length])
+        if self.rank:
+            said = torch.zeros(int(length), dtype=torch.uint8, device=device)
+        if said.numel():
+            self.broadcast([said])
+        return bytes(said.tolist()).decode()
+
     def check_alike(self, what: str, text: str, device: torch.device) -> None:
         """Refuse ranks of which one has another text than rank 0."""
         digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype=np.float32)[None]

@@ -37,8 +37,8 @@ def interleave(pair: Pair) -> Tensor:
 @cache
 def octets(clear: float, device: torch.device) -> Tensor:
     """For each of 256 octets its eight entries, the lowest bit first: `clear`, or 2 less where the bit is set."""
-    bits = torch.arange(256)[:, None] >> torch.arange(8) & 1
-    return (clear - 2.0 * bits.float()).to(device)
+    bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device) & 1
+    return clear - 2.0 * bits.float()
 
 
 def signs(x0: Tensor, x1: Tensor, clear: float = 1.0) -> Tensor:

@@ -71,4 +71,4 @@ def synthesise(lines: Lines, chosen: Tensor, a: Tensor) -> Tensor:
 def entries(lines: Lines, d: int) -> Tensor:
     """phi (n, size), each line a row of its compartment's d."""
     chosen = rows(lines, d).gather(1, lines.numbers.long()[:, None])
-    return synthesise(lines, chosen, torch.ones(chosen.shape, device=chosen.device))
+    return synthesise(lines, chosen, torch.ones(chosen.shape, dtype=torch.float32, device=chosen.device))

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rbd_ref._check import integer
+from rbd_ref._check import integer, number
 from rbd_ref._types import F32, TWO_32, TWO_64
 from rbd_ref.basis import Basis
 from rbd_ref.methods.memory import contraction
@@ -47,7 +47,7 @@ def shrink(plan: Plan, family: str) -> float:
 
 def checked_memory(beta: float) -> float:
     """beta, if it is one as a float32."""
-    if not 0 <= F32(beta) < 1:
+    if not 0 <= F32(number("memory", beta)) < 1:
         raise ValueError(f"memory is {beta}, expected 0 or more and less than 1: choose another")
     return beta
 

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ import numpy as np
 
 from rbd_ref._types import F32, Float32Array
 from rbd_ref.runs.files import RunError, reading
-from rbd_ref.runs.journal import Journal, Place, Writer
+from rbd_ref.runs.journal import Journal, Place, Writer, chain_start
 from rbd_ref.runs.layouts import Layout, Layouts, Stretch
 from rbd_torch.descent import Descent, Options, Rate
 from rbd_torch.exchange import Form
 
 VERSION = 1
+FLAG = "journal="  # what users choose another file with
 
 
 def describe(groups: Sequence[dict[str, Any]], options: Options, workers: int) -> str:
@@ -117,17 +119,14 @@ class Recorder:
 
     def __init__(self, path: Path, rows: Rows, t: int, chain: str) -> None:
         self.rows = rows
-        digest = digest_of(rows.text)
         if t == 0:
-            _refuse_existing(path)
-            self.writer = Writer.create(path, digest)
+            self.writer = _begun(path, rows.text)
             self.lock = _locked(path)
-            self.writer.append(0, to_words(rows.text))
             return
         self.lock = _locked(path)
         try:
-            place = _place_after(Journal(path, digest, rows.layouts), t, chain)
-            self.writer = Writer.reopen(path, place)
+            place = _place_after(matching(path, rows), t, chain)
+            self.writer = Writer.reopen(path, place, FLAG)
         except RunError:
             os.close(self.lock)
             raise
@@ -145,6 +144,34 @@ class Recorder:
         """No more steps."""
         self.writer.close()
         os.close(self.lock)
+
+
+def matching(path: Path, rows: Rows) -> Journal:
+    """The journal that is there, if its settings are these."""
+    journal = Journal(path, layouts=rows.layouts)
+    if journal.first.chain != chain_start(digest_of(rows.text)):
+        raise RunError(
+            f"{path} is the journal of other settings, parameters or workers, expected those of this optimizer: make "
+            "it as it was made for that journal, or start from step 0 with a new file"
+        )
+    return journal
+
+
+def _begun(path: Path, text: str) -> Writer:
+    """A new journal of these settings; if there is no room for them, no file is left behind."""
+    _refuse_existing(path)
+    writer: Writer | None = None
+    try:
+        writer = Writer.create(path, digest_of(text), FLAG)
+        writer.append(0, to_words(text))
+    except RunError as error:
+        if writer is not None:
+            writer.close()
+        if not isinstance(error.__cause__, FileExistsError):  # by another process, which was faster
+            with suppress(OSError):
+                path.unlink()
+        raise
+    return writer
 
 
 def _refuse_existing(path: Path) -> None:

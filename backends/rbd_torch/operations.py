@@ -144,7 +144,7 @@ def run(draw: Draw, keys: Tensor, makers: Makers, a: Tensor, g: Tensor | None, u
 
 def directions(draw: Draw, keys: Tensor, makers: Makers, indices: Sequence[int]) -> Tensor:
     """phi (len(indices), D): those of one size and d together, a tile at a time."""
-    phi = torch.zeros(len(indices), draw.plan.D, device=keys.device)
+    phi = torch.zeros(len(indices), draw.plan.D, dtype=torch.float32, device=keys.device)
     alike: dict[tuple[int, int], list[int]] = {}
     for row, index in enumerate(indices):
         k = draw.plan.owners[index]

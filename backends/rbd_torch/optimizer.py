@@ -26,6 +26,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from rbd_ref._check import NotFiniteError, integer
 from rbd_ref._types import F32, TWO_32, Float32Array
+from rbd_ref.runs.files import RunError
 from rbd_torch import options
 from rbd_torch.descent import Descent, Rate, average
 from rbd_torch.exchange import NOT_FINITE, SKIPPED, WELL, CompressionStats, Form, Messages, Peers
@@ -34,6 +35,9 @@ from rbd_torch.layout import Layout, Spot, signature
 
 VELOCITY = "momentum_buffer"
 OWN = ("workers", "ranks", "numel_before", "numel_after")  # what a copy takes over beside what torch copies
+NOTHING_TO_TRAIN = (
+    "no parameter requires a gradient, expected one at least: set requires_grad before training; no step is taken"
+)
 ADDED = ("shapes", "journal_chain", "pending")  # what a state dict has beside what torch puts there
 
 
@@ -141,6 +145,7 @@ class RBD(Optimizer):
                 f"workers is {self.workers} for {self.ranks} ranks, expected a multiple, so that each plays as many: "
                 "choose another number"
             )
+        options.check_group({**defaults, "params": ()})  # first what is wrong for all groups, as torch's optimizers do
         super().__init__(params, defaults)
 
     def _forget(self) -> None:
@@ -150,6 +155,7 @@ class RBD(Optimizer):
         self._pending: list[Float32Array] = []
         self._losses: list[float] = []
         self._recorder: Recorder | None = None
+        self._recording = False  # on all ranks, of which one has the recorder
         self._chain = ""
 
     # What the parameters are.
@@ -161,9 +167,13 @@ class RBD(Optimizer):
 
     @process_group.setter
     def process_group(self, group: dist.ProcessGroup) -> None:
-        self._peers = Peers(group)
-        if self._peers.size != self.ranks:
-            raise ValueError(f"the group has {self._peers.size} ranks, expected {self.ranks}, as before")
+        peers = Peers(group)
+        if peers.size != self.ranks:
+            raise ValueError(
+                f"the group has {peers.size} ranks, expected {self.ranks}, as before: choose another group, or make an "
+                "optimizer for this one"
+            )
+        self._peers = peers
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """One more group, which goes on with the steps of the others."""
@@ -185,7 +195,7 @@ class RBD(Optimizer):
         found = signature(self.param_groups)
         if found == self._signature:
             return
-        if self._signature and (self._recorder is not None or self._pending):
+        if self._signature and (self._recording or self._pending):
             raise RuntimeError(
                 "parameters were frozen, moved or added while a journal was written or before all workers had their "
                 "turn, expected the same ones in all steps: start another optimizer with another journal"
@@ -232,7 +242,8 @@ class RBD(Optimizer):
             What the closure returned.
 
         Raises:
-            NotFiniteError: gradients of some rank are not finite, on all ranks; nothing has moved.
+            NotFiniteError: gradients of some rank are not finite, on all ranks; no weight has moved.
+            RunError: rank 0 cannot write its journal, on all ranks; no weight has moved.
         """
         loss = None
         if closure is not None:
@@ -243,6 +254,9 @@ class RBD(Optimizer):
                 f"this is a copy of an optimizer of {self.ranks} ranks, expected its process group: set "
                 "optimizer.process_group"
             )
+        if not any(p.requires_grad and p.numel() for group in self.param_groups for p in group["params"]):
+            warnings.warn(NOTHING_TO_TRAIN, stacklevel=4)
+            return loss
         self._prepare()
         known = loss is not None and self._journal is not None
         self._take_turn(float(torch.as_tensor(loss).detach()) if known else 0.0)
@@ -276,6 +290,8 @@ class RBD(Optimizer):
         nothing = np.zeros(self._descent.sharing.payload_size, dtype=F32)
         if bool(getattr(self, "found_inf", False)):
             return self._form.write(SKIPPED, present, nothing), None
+        if not self._memorable(present):
+            return self._form.write(NOT_FINITE, present, nothing), None
         proposed = self._descent.propose(self._projected(present, worker), self.steps, worker, keep_update)
         if proposed.payload is None:
             return self._form.write(NOT_FINITE, present, nothing), None
@@ -333,6 +349,16 @@ class RBD(Optimizer):
                 view.zero_()
         return flat
 
+    def _memorable(self, present: list[bool]) -> bool:
+        """Whether what a memory is about to take in is finite: anything else would stay in it for ever."""
+        spots = zip(self._layout.spots, present, strict=True)
+        taken = [spot.parameter.grad for spot, here in spots if here and self.param_groups[spot.group]["memory"]]
+        dense = [g for g in taken if g is not None and g.layout == torch.strided]  # others are refused with a sentence
+        if not dense:
+            return True
+        sums = torch.stack([g.sum(dtype=torch.float32) for g in dense])  # seven times as fast as to look at each number
+        return bool(torch.isfinite(sums).all()) or all(bool(torch.isfinite(g.float()).all()) for g in dense)
+
     def _remember(self, memory: Tensor, present: list[bool]) -> None:
         """m <- beta m + (1 - beta) g of parameters with a gradient, in groups with memory."""
         for spot, here in zip(self._layout.spots, present, strict=True):
@@ -364,7 +390,7 @@ class RBD(Optimizer):
     def _buffer(self, name: str) -> Tensor:
         """D floats that are used again at every step."""
         if name not in self._flat:
-            self._flat[name] = torch.zeros(self._layout.plan.D, device=self._layout.device)
+            self._flat[name] = torch.zeros(self._layout.plan.D, dtype=torch.float32, device=self._layout.device)
         return self._flat[name]
 
     def _flat_state(self, name: str) -> Tensor:
@@ -384,7 +410,7 @@ class RBD(Optimizer):
         whose memory is not in it goes on from that of the first which is."""
         played = {f"memory_{worker}" for worker in self._played}
         missing = set()
-        for state in self.state.values():
+        for state in (state for state in self.state.values() if isinstance(state, dict)):  # hooks may keep other things
             known = sorted((name for name in state if name.startswith("memory_")), key=lambda name: int(name[7:]))
             if known and self.steps:
                 missing |= played - set(known)
@@ -416,11 +442,26 @@ class RBD(Optimizer):
     # What is written down.
 
     def _record(self, messages: Float32Array, rates: Sequence[Rate], losses: list[float]) -> None:
-        """A record of the journal, by rank 0, before anything has moved."""
-        if self._journal is None or (self._peers is not None and self._peers.rank):
+        """A record of the journal, by rank 0 and before anything has moved; all ranks hear whether it is there."""
+        if self._journal is None:
             return
+        self._recording = True
+        fault: Exception | None = None
+        if self._peers is None or self._peers.rank == 0:
+            try:
+                self._write(self._journal, messages, rates, losses)
+            except Exception as error:  # whatever it is: the others wait for a word
+                fault = error
+        if self._peers is not None:
+            said = self._peers.from_first("" if fault is None else str(fault) or repr(fault), self._layout.device)
+            fault = fault or (RunError(said) if said else None)
+        if fault is not None:
+            raise fault
+
+    def _write(self, path: Path, messages: Float32Array, rates: Sequence[Rate], losses: list[float]) -> None:
+        """The record of this step, in a journal that is opened when it is first needed."""
         if self._recorder is None:
-            self._recorder = Recorder(self._journal, Rows(self._descent, self._text()), self.steps, self._chain)
+            self._recorder = Recorder(path, Rows(self._descent, self._text()), self.steps, self._chain)
         known = losses + [0.0] * (self.workers - len(losses))
         self._recorder.append(self.steps, messages, rates, known)
 

@@ -147,7 +147,7 @@ def _repeat(descent: Descent, rows: Rows, records: Journal, last: int) -> None:
         messages, rates = rows.read(record.rows)
         found = rows.form.read(messages)
         if velocity is None and any(rate.momentum for rate in rates):
-            velocity = torch.zeros(descent.layout.plan.D, device=descent.layout.device)
+            velocity = torch.zeros(descent.layout.plan.D, dtype=torch.float32, device=descent.layout.device)
         u = descent.update(found.payloads, record.t - 1, {})
         descent.move(u, rates, velocity, found.present)
 

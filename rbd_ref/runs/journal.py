@@ -233,30 +233,32 @@ def _mean_losses(path: Path, offset: int, count: int, layout: Layout) -> list[fl
 
 
 class Writer:
-    """Appends records; a record that finds no room is taken back. `chain` is the chain value of the last one."""
+    """Appends records; a record that finds no room is taken back. `chain` is the chain value of the last one, and
+    `flag` what users choose another file with."""
 
-    def __init__(self, path: Path, handle: int, chain: bytes) -> None:
+    def __init__(self, path: Path, handle: int, chain: bytes, flag: str) -> None:
         self.path = path
         self.handle = handle
         self.chain = chain
+        self.flag = flag
         self.end = os.fstat(handle).st_size
 
     @classmethod
-    def create(cls, path: Path, digest: str) -> Writer:
+    def create(cls, path: Path, digest: str, flag: str = "--out") -> Writer:
         """A new journal."""
-        with disk(path, "made"):
+        with disk(path, "made", flag):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        writer = cls(path, handle, chain_start(digest))
+        writer = cls(path, handle, chain_start(digest), flag)
         writer._write(MAGIC + bytes.fromhex(digest))
         return writer
 
     @classmethod
-    def reopen(cls, path: Path, place: Place) -> Writer:
+    def reopen(cls, path: Path, place: Place, flag: str = "--out") -> Writer:
         """A journal that goes on at a place; what comes after it is cut off."""
-        with disk(path, "written"):
+        with disk(path, "written", flag):
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)  # a link may lead anywhere
             os.ftruncate(handle, place.offset)
-            return cls(path, handle, place.chain)
+            return cls(path, handle, place.chain, flag)
 
     def append(self, t: int, rows: Float32Array) -> None:
         """The record of step t."""
@@ -265,7 +267,7 @@ class Writer:
         self.chain = record[-CHAIN:]
 
     def _write(self, data: bytes) -> None:
-        with disk(self.path, "written"):
+        with disk(self.path, "written", self.flag):
             try:
                 done = 0
                 while done < len(data):
@@ -277,7 +279,7 @@ class Writer:
 
     def sync(self) -> None:
         """What was appended is on the disk."""
-        with disk(self.path, "synced"):
+        with disk(self.path, "synced", self.flag):
             os.fsync(self.handle)
 
     def close(self) -> None:
