@@ -634,7 +634,7 @@ def test_a_frame_of_the_bowl_takes_less_than_a_sixtieth_of_a_second(opened: Call
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 830, 1280])  # a phone, the frame on the page play.md, a desktop
 def test_the_page_fits_its_window(opened: Callable[..., Opened], width: int, scheme: str) -> None:
     """No sideways scrolling, nothing cut off, and text that can be told from its ground."""
     page = opened(width, scheme).page
