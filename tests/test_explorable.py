@@ -1,10 +1,12 @@
 """docs/explorable: the method in JavaScript has the bits of the specification, and the page works in a browser.
 
-Node runs the scripts of tests/explorable/ on the page's own modules; Chromium, driven by Playwright, runs the page.
+Node, the machine's or else Playwright's, runs the scripts of tests/explorable/ on the page's own modules; Chromium,
+driven by Playwright, runs the page.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import shutil
@@ -34,9 +36,18 @@ pytestmark = pytest.mark.compiled  # runs are trained, and nothing here is a ker
 
 PAGE = ROOT / "docs" / "explorable"
 SCRIPTS = ROOT / "tests" / "explorable"
-NODE = shutil.which("node")
+
+
+def node_of_playwright() -> str | None:
+    """Playwright, which the extra `test` installs, brings a Node of its own."""
+    package = importlib.util.find_spec("playwright")
+    path = Path(package.origin).parent / "driver" / "node" if package and package.origin else None
+    return str(path) if path and path.exists() else None
+
+
+NODE = shutil.which("node") or node_of_playwright()
 NEEDS_NODE = pytest.mark.skipif(
-    NODE is None, reason="node is not installed: JavaScript cannot be run without a browser"
+    NODE is None, reason="neither node nor playwright is installed: JavaScript cannot be run without a browser"
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
