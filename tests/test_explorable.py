@@ -631,6 +631,24 @@ def test_another_landscape_has_room_for_more_directions(opened: Callable[..., Op
     assert page.page.get_attribute("#d", "max") == "33"
 
 
+def test_a_frame_that_has_no_place_yet_is_drawn_when_it_has(browser: Any) -> None:
+    troubles: list[str] = []
+    with served(PAGE) as address:
+        page = browser.new_page(reduced_motion="reduce")
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(address + "lessons.js")  # of the same server, and no page
+        page.set_content(f'<iframe src="{address}" style="width: 0; height: 0; border: 0"></iframe>')
+        frame = page.frame_locator("iframe")
+        frame.locator("#badge[data-state=good]").wait_for(state="attached", timeout=60_000)
+        page.eval_on_selector("iframe", "frame => { frame.style.width = '800px'; frame.style.height = '900px'; }")
+        page.wait_for_timeout(500)
+        frame.locator("#step").click()
+        page.wait_for_timeout(500)
+        assert frame.locator("#step-count").inner_text() == "step 1"
+        page.close()
+    assert troubles == []
+
+
 def test_a_frame_of_the_bowl_takes_less_than_a_sixtieth_of_a_second(opened: Callable[..., Opened]) -> None:
     """What the page computes and draws, not what else the machine does meanwhile: the least of some seconds."""
     page = opened()

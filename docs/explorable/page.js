@@ -8,7 +8,7 @@ import { Descent } from "./descent.js";
 import { LESSONS, RATES } from "./lessons.js";
 import { camera, describe, drawView, viewOf } from "./views.js";
 import { chart, readable } from "./charts.js";
-import { onChange, palette } from "./canvas.js";
+import { hasSize, onChange, palette } from "./canvas.js";
 import { drawKeys, seedIn, startKeys } from "./keys.js";
 import { checkVectors, drawReplica, startReplica } from "./replica.js";
 
@@ -222,7 +222,7 @@ function frame(now) {
       stale = true;
     }
   }
-  if (stale) {
+  if (stale && hasSize(byId("view"))) {
     draw();
     showDescription(now);
   }
