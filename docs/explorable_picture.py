@@ -13,9 +13,9 @@ from serving import served
 
 DOCS = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
-SIZE = {"width": 1180, "height": 730}
+SIZE = {"width": 1180, "height": 900}
 LESSON = 1  # a plane in space
-STEPS = 25
+STEPS = 21
 
 
 def take(address: str) -> None:
@@ -31,6 +31,8 @@ def take(address: str) -> None:
             page.click("#play")
         for _ in range(STEPS):
             page.click("#step")
+        page.evaluate("scrollTo(0, 0)")  # a click brings its button into view
+        page.mouse.move(0, 0)
         page.wait_for_timeout(300)
         page.screenshot(path=DOCS / "explorable.png")
         browser.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 from sphinx.transforms import SphinxTransform
-from sphinx.util.fileutil import copy_asset
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMED = re.compile(r"((?:rbd_ref|mpi|backends|examples|tests|benchmarks|docs)/[\w/.-]+\.py)(?::([\w.]+))?")
@@ -145,10 +145,11 @@ def collect_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def copy_explorable(app: Sphinx, exception: Exception | None) -> None:
-    """docs/explorable, as it is."""
-    folder = Path(app.srcdir) / "explorable"
+    """docs/explorable, as it is, in place of what an earlier build has left."""
+    folder, target = Path(app.srcdir) / "explorable", Path(app.outdir) / "explorable"
     if exception is None and folder.exists():
-        copy_asset(str(folder), str(Path(app.outdir) / "explorable"))
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(folder, target)
 
 
 def keep_names(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -29,7 +29,7 @@ from rbd_ref.training.logbook import stderr
 from rbd_ref.training.trainer import StopRequest
 
 DESCRIPTION = """\
-Train a network along random directions that are re-drawn every step and never stored.
+Train a network along random directions that are redrawn every step and never stored.
 Without any flag: random bases descent on the embedded digits, half a minute, validation 95 % or better.
 """
 EXAMPLES = """\

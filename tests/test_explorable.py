@@ -1,10 +1,12 @@
 """docs/explorable: the method in JavaScript has the bits of the specification, and the page works in a browser.
 
-Node runs the scripts of tests/explorable/ on the page's own modules; Chromium, driven by Playwright, runs the page.
+Node, the machine's or else Playwright's, runs the scripts of tests/explorable/ on the page's own modules; Chromium,
+driven by Playwright, runs the page.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import shutil
@@ -34,9 +36,18 @@ pytestmark = pytest.mark.compiled  # runs are trained, and nothing here is a ker
 
 PAGE = ROOT / "docs" / "explorable"
 SCRIPTS = ROOT / "tests" / "explorable"
-NODE = shutil.which("node")
+
+
+def node_of_playwright() -> str | None:
+    """Playwright, which the extra `test` installs, brings a Node of its own."""
+    package = importlib.util.find_spec("playwright")
+    path = Path(package.origin).parent / "driver" / "node" if package and package.origin else None
+    return str(path) if path and path.exists() else None
+
+
+NODE = shutil.which("node") or node_of_playwright()
 NEEDS_NODE = pytest.mark.skipif(
-    NODE is None, reason="node is not installed: JavaScript cannot be run without a browser"
+    NODE is None, reason="neither node nor playwright is installed: JavaScript cannot be run without a browser"
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -281,6 +292,10 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
+def forget_result(folder: Path) -> None:
+    (folder / "result.json").write_text("null")
+
+
 def forge_hash(folder: Path) -> None:
     edit("result.json", result_of(folder)["sha256"], "0" * 64)(folder)
 
@@ -295,6 +310,7 @@ HARM: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "the rate": (edit("config.toml", "lr = 2.0", "lr = 2.5"), ("another configuration",)),
     "a line": (edit("config.toml", "lr = 2.0", "lr = twice"), ('config.toml has the line "lr = twice"',)),
     "the result": (forge_hash, ("theta has sha256", "expected 0000")),
+    "all of the result": (forget_result, ("has no step and sha256",)),
 }
 
 
@@ -309,12 +325,35 @@ def test_a_run_that_was_changed_is_refused_in_one_sentence(harm: str, runs: dict
 
 
 @NEEDS_NODE
-def test_runs_that_only_python_can_repeat_are_refused(tmp_path: Path) -> None:
-    settings = {"sgd": {"method": "sgd"}, "switch": {"switch": ("1:sgd:0.1",), "steps": 40}}
-    for name, more in settings.items():
-        rbd_ref.fit(rbd_ref.Config(**{"net": "mlp:64-10", "steps": 2, **more}), out=str(tmp_path / name))
-    found = node("replay.mjs", *(tmp_path / name for name in settings))
-    for row, words in zip(found, ("method sgd", "a switch of methods"), strict=True):
+def test_line_ends_of_windows_change_nothing(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs["plain"], tmp_path / "run"))
+    text = (folder / "config.toml").read_bytes()
+    (folder / "config.toml").write_bytes(text.replace(b"\n", b"\r\n"))
+    [found] = node("replay.mjs", folder)
+    assert found["sha256"] == result_of(folder)["sha256"]
+
+
+FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
+    "sgd": ({"method": "sgd"}, "method sgd"),
+    "switch": ({"switch": ("1:sgd:0.1",), "steps": 40}, "a switch of methods"),
+    "cnn": ({"net": "cnn:2/8", "dims": 5}, "network cnn:2/8, expected fc or mlp"),
+    "adam": ({"method": "fpd", "dims": 5, "optimiser": "adam"}, "optimiser adam"),
+}
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of runs that the page cannot rebuild."""
+    folders = {name: tmp_path_factory.mktemp(name) / "run" for name in FOREIGN}
+    for name, (more, _) in FOREIGN.items():
+        rbd_ref.fit(rbd_ref.Config(**{"net": "mlp:64-10", "steps": 2, **more}), out=str(folders[name]))
+    return folders
+
+
+@NEEDS_NODE
+def test_runs_that_only_python_can_repeat_are_refused(foreign: dict[str, Path]) -> None:
+    for (name, (_, words)), row in zip(FOREIGN.items(), node("replay.mjs", *foreign.values()), strict=True):
+        assert (foreign[name] / "journal.rbd").exists()
         one_line(row["error"] + "\n", words, "expected", "python -m rbd_ref.replay")
 
 
@@ -533,8 +572,98 @@ def test_a_damaged_or_incomplete_run_is_one_sentence_on_the_page(
     page.page.wait_for_function("document.getElementById('verdict').textContent.startsWith('config.toml is missing')")
 
 
+RUN_FILES = ("config.toml", "journal.rbd", "result.json")
+
+
+def test_a_run_of_another_kind_is_one_sentence_in_place_of_the_run_before(
+    opened: Callable[..., Opened], runs: dict[str, Path], foreign: dict[str, Path]
+) -> None:
+    page = opened()
+    page.page.set_input_files("#files", [runs["plain"] / name for name in RUN_FILES])
+    page.page.wait_for_selector("#verdict[data-state=good]")
+    for name, (_, words) in FOREIGN.items():
+        page.page.set_input_files("#files", [foreign[name] / file for file in RUN_FILES])
+        page.page.wait_for_function(f"document.getElementById('verdict').textContent.includes({words!r})")
+        one_line(page.text("#verdict") + "\n", "expected", "python -m rbd_ref.replay")
+        assert page.page.locator("#replica-picture").is_hidden()
+        assert page.text("#sha256") == page.text("#replica-about") == ""
+
+
+def test_a_torn_record_is_left_out_and_told(
+    opened: Callable[..., Opened], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    page = opened()
+    folder = Path(shutil.copytree(runs["plain"], tmp_path / "run"))
+    shorten(folder)
+    page.page.set_input_files("#files", [folder / name for name in RUN_FILES[:2]])
+    page.page.wait_for_function("document.getElementById('verdict').textContent.startsWith('choose result.json')")
+    assert page.text("#replica-state") == "3 steps rebuilt, an incomplete record left out"
+    assert page.page.get_attribute("#verdict", "data-state") == "busy"
+    page.page.set_input_files("#files", [folder / name for name in RUN_FILES])
+    page.page.wait_for_selector("#verdict[data-state=bad]")
+    one_line(page.text("#verdict") + "\n", "journal.rbd has 3 whole steps, expected 4")
+
+
+def test_vectors_that_cannot_be_read_are_told(browser: Any) -> None:
+    with served(PAGE) as address:
+        context = browser.new_context()
+        context.route("**/vectors.json", lambda route: route.fulfill(body="{"))
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector("#badge[data-state=bad]", timeout=60_000)
+        assert page.inner_text("#badge") == "golden vectors could not be checked"
+        context.close()
+
+
+def test_any_number_may_be_typed_as_a_seed(opened: Callable[..., Opened]) -> None:
+    page = opened()
+    for typed, meant in (("1.5", 1), ("-1", 0), ("1e3", 1000), ("", 0), ("1e30", 2**32 - 1)):
+        page.set("#keys-seed", typed)
+        assert page.text("#derivation li:first-child").startswith(f"seed {meant}\n")
+        page.set("#seed", typed)
+        page.page.click("#step")
+
+
+def test_another_landscape_has_room_for_more_directions(opened: Callable[..., Opened]) -> None:
+    page = opened()
+    assert page.page.get_attribute("#d", "max") == "2"
+    page.set("#landscape", "network")
+    assert page.page.get_attribute("#d", "max") == "33"
+
+
+def test_a_frame_that_has_no_place_yet_is_drawn_when_it_has(browser: Any) -> None:
+    troubles: list[str] = []
+    with served(PAGE) as address:
+        page = browser.new_page(reduced_motion="reduce")
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(address + "lessons.js")  # of the same server, and no page
+        page.set_content(f'<iframe src="{address}" style="width: 0; height: 0; border: 0"></iframe>')
+        frame = page.frame_locator("iframe")
+        frame.locator("#badge[data-state=good]").wait_for(state="attached", timeout=60_000)
+        page.eval_on_selector("iframe", "frame => { frame.style.width = '800px'; frame.style.height = '900px'; }")
+        page.wait_for_timeout(500)
+        frame.locator("#step").click()
+        page.wait_for_timeout(500)
+        assert frame.locator("#step-count").inner_text() == "step 1"
+        page.close()
+    assert troubles == []
+
+
+def test_a_frame_of_the_bowl_takes_less_than_a_sixtieth_of_a_second(opened: Callable[..., Opened]) -> None:
+    """What the page computes and draws, not what else the machine does meanwhile: the least of some seconds."""
+    page = opened()
+    page.page.click("#play")
+    work = []
+    for _ in range(5):
+        page.page.wait_for_timeout(1000)
+        work.append(page.page.evaluate("explorable.frameWork()"))
+        if min(work) < 1000 / 60:
+            return
+    pytest.fail(f"a frame takes {min(work):.1f} ms, expected less than 16.7")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 830, 1280])  # a phone, the frame on the page play.md, a desktop
 def test_the_page_fits_its_window(opened: Callable[..., Opened], width: int, scheme: str) -> None:
     """No sideways scrolling, nothing cut off, and text that can be told from its ground."""
     page = opened(width, scheme).page

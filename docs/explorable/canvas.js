@@ -35,14 +35,24 @@ export function onChange(draw) {
   redraw = draw;
 }
 
-/** An empty surface of the canvas's size on the page, in CSS pixels, drawn at the screen's resolution. */
-export function surface(canvas) {
+/** Width and height of a canvas on the page, in CSS pixels. */
+function sizeOf(canvas) {
   if (!sizes.has(canvas)) {
     const { width, height } = canvas.getBoundingClientRect();
     sizes.set(canvas, [width, height]);
     observer.observe(canvas);
   }
-  const [width, height] = sizes.get(canvas);
+  return sizes.get(canvas);
+}
+
+/** Whether a canvas can be seen: in a frame that has no place on its page yet, it has no size. */
+export function hasSize(canvas) {
+  return Math.min(...sizeOf(canvas)) >= 1;
+}
+
+/** An empty surface of the canvas's size on the page, in CSS pixels, drawn at the screen's resolution. */
+export function surface(canvas) {
+  const [width, height] = sizeOf(canvas);
   const ratio = Math.min(devicePixelRatio, 2);
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);

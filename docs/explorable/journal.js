@@ -13,7 +13,7 @@ import { initialise, layerSizes, widths } from "./initial.js";
 
 const f = Math.fround;
 const MAGIC = "RBDJRNL2";
-const START = 40; // bytes before the first record
+export const START = 40; // bytes before the first record
 const HEAD = 24; // bytes before a record's numbers
 const CHAIN = 32; // bytes of a chain value
 const TRAINING = {
@@ -33,7 +33,7 @@ export class RunError extends Error {}
 export function parseConfig(text) {
   const values = {};
   const texts = {};
-  for (const line of text.split("\n").filter((each) => each.trim() && !each.startsWith("#"))) {
+  for (const line of text.split(/\r?\n/).filter((each) => each.trim() && !each.startsWith("#"))) {
     const [, name, value] = /^(\w+) = (.*)$/.exec(line) ?? [];
     try {
       values[name] = JSON.parse(value);
@@ -94,7 +94,7 @@ function shapeAt(bytes, step, offset) {
   throw damaged(step, offset, "its head is not that of the step");
 }
 
-/** The records of a journal, one after the other: {step, rows, columns, words, chain}; a torn end is left out. */
+/** The records of a journal, one after the other, each from `offset` to `stop`; a torn end is left out. */
 export async function* records(bytes) {
   let chain = await sha256(bytes.subarray(0, START));
   let offset = START;
@@ -108,7 +108,8 @@ export async function* records(bytes) {
       throw damaged(step, offset, "it has another checksum, or does not follow the record before it");
     }
     chain = found;
-    yield { step, offset, ...shape, words: wordsOf(bytes.subarray(offset + HEAD, end - CHAIN)), chain: toHex(chain) };
+    const words = wordsOf(bytes.subarray(offset + HEAD, end - CHAIN));
+    yield { step, offset, stop: end, ...shape, words, chain: toHex(chain) };
     offset = end;
   }
 }
@@ -328,7 +329,7 @@ function lossOf({ words, rows, columns }) {
   return losses.reduce((sum, loss) => sum + loss, 0) / rows;
 }
 
-/** A run, opened: `prepare`d settings and theta0, and the steps to come, each {t, theta, loss, chain, a}. */
+/** A run, opened: `prepare`d settings and theta0, and the steps to come, each {t, theta, loss, chain, a, stop}. */
 export async function openRun(configText, journalBytes) {
   const config = parseConfig(configText);
   await checkBeginning(journalBytes, config);
@@ -344,7 +345,7 @@ async function* replay(run, bytes) {
     const a = coefficientsOf(record, run);
     checkFinite(record, a);
     state = STEPS[run.method](state, a, run);
-    yield { t: state.t, theta: state.theta, a, loss: lossOf(record), chain: record.chain };
+    yield { t: state.t, theta: state.theta, a, loss: lossOf(record), chain: record.chain, stop: record.stop };
   }
 }
 
@@ -353,13 +354,15 @@ export async function thetaHash(theta) {
   return toHex(await sha256(littleEndian(theta)));
 }
 
-/** What result.json holds. */
+/** What result.json holds; steps and digest at least. */
 function parseResult(text) {
   try {
-    return JSON.parse(text);
+    const result = JSON.parse(text);
+    if (Number.isInteger(result.step) && result.sha256) return result;
   } catch {
-    throw new RunError("result.json is no JSON, expected the run's final figures: restore or leave out the file");
+    // the same sentence
   }
+  throw new RunError("result.json has no step and sha256, expected the run's final figures: restore or leave it out");
 }
 
 /** Compare the end of a replay with the run's result.json; what does not agree is one sentence. */

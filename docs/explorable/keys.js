@@ -11,6 +11,11 @@ const DIRECTIONS = 12;
 const ELEMENTS = 64; // a power of two: srht is then orthogonal
 const byId = (id) => document.getElementById(id);
 
+/** The seed that a field holds, whatever was typed: a whole number from 0 to 2^32 - 1. */
+export function seedIn(field) {
+  return Math.min(Math.max(0, Math.floor(Number(field.value) || 0)), 2 ** 32 - 1);
+}
+
 /** Each number that is folded in, with the key after it. */
 function derivation(seed, step) {
   let key = rootKey(seed);
@@ -51,7 +56,7 @@ function drawDirections(key, family) {
 
 /** Show what the controls say. */
 export function drawKeys() {
-  const seed = BigInt(byId("keys-seed").value || 0);
+  const seed = seedIn(byId("keys-seed"));
   const step = Number(byId("keys-step").value);
   const family = parseFamily(byId("keys-family").value);
   byId("keys-step-value").textContent = step;

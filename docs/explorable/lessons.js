@@ -17,38 +17,37 @@ export const LESSONS = [
   {
     title: "Plane in space",
     text:
-      "Three parameters, two directions: each step takes what of the gradient lies in one random plane. The valley " +
-      "is narrow: where the plane runs along it the step leads far, where it cuts across, hardly anywhere.",
+      "Three parameters, two directions: each step follows the part of the gradient that lies in a random plane. The " +
+      "valley is narrow: a plane that runs along it leads far, one that cuts across it hardly anywhere.",
     settings: { ...PLAIN, landscape: "valley", D: 3, d: 2, speed: 4 },
   },
   {
     title: "200 dimensions",
     text:
-      "In 200 dimensions, 4 random directions hold little of the gradient: each step is almost at right angles to " +
-      "straight down. Its cosine is about √(4/200) = 0.14, and that is enough to arrive.",
+      "In 200 dimensions, 4 random directions catch little of the gradient: each step is almost at right angles to " +
+      "the way straight down. The cosine of that angle is about √(4/200) = 0.14, and that is enough to arrive.",
     settings: { ...PLAIN, landscape: "bowl", D: 200, d: 4, speed: 10 },
   },
   {
     title: "Keep the directions",
     text:
       "Fixed projection descent (FPD) draws its 32 directions once. It finds the lowest point that they can reach, " +
-      "and no step leads further: its cosine drops to zero. Switch to “re-draw”: RBD, with as many directions, does " +
-      "not stop.",
+      "and there it stops: the cosine drops to zero. Switch to “redraw”: RBD goes on, with just as many directions.",
     settings: { ...PLAIN, landscape: "bowl", D: 200, d: 32, keep: true, speed: 20 },
   },
   {
     title: "Biased family",
     text:
-      "The entries of this family are +0.5 or −1.5: their mean is not zero, so all directions lean the same way, " +
-      "and 32 of them push together. At this rate the point is thrown out. Now choose “rademacher”: +1 or −1.",
+      "The entries of this family are +0.5 or −1.5. Their mean is not zero, so all 32 directions lean the same way " +
+      "and push together. At this rate the point is thrown out. Now choose “rademacher”: +1 or −1.",
     settings: { ...PLAIN, landscape: "bowl", D: 200, d: 32, family: "bernoulli-graphcore", speed: 4 },
   },
   {
     title: "Memory",
     text:
-      "Gradients of small batches are mostly noise, and few directions cannot average it out. Here each worker " +
-      "projects a running average of its gradients instead: the same 16 numbers travel. Set memory to 0 to see what " +
-      "it does.",
+      "Gradients of small batches are mostly noise, and a few directions cannot average it out. Here a running " +
+      "average of the gradients is projected instead, and still only 16 numbers travel. Set memory to 0 to see the " +
+      "difference.",
     settings: { ...PLAIN, landscape: "bowl", D: 200, d: 16, noise: 2, memory: 0.9, eta: -2, speed: 60 },
   },
   {

@@ -8,8 +8,8 @@ import { Descent } from "./descent.js";
 import { LESSONS, RATES } from "./lessons.js";
 import { camera, describe, drawView, viewOf } from "./views.js";
 import { chart, readable } from "./charts.js";
-import { onChange, palette } from "./canvas.js";
-import { drawKeys, startKeys } from "./keys.js";
+import { hasSize, onChange, palette } from "./canvas.js";
+import { drawKeys, seedIn, startKeys } from "./keys.js";
 import { checkVectors, drawReplica, startReplica } from "./replica.js";
 
 const METHODS = ["rbd", "fpd", "sgd"];
@@ -54,7 +54,7 @@ function settings() {
     tied,
     memory: MEMORIES[byId("memory").value],
     noise: Number(byId("noise").value),
-    seed: Math.max(0, Math.floor(Number(byId("seed").value) || 0)),
+    seed: seedIn(byId("seed")),
   };
 }
 
@@ -222,7 +222,7 @@ function frame(now) {
       stale = true;
     }
   }
-  if (stale) {
+  if (stale && hasSize(byId("view"))) {
     draw();
     showDescription(now);
   }
@@ -280,6 +280,7 @@ function startControls() {
   for (const [name, { title }] of Object.entries(LANDSCAPES)) byId("landscape").append(new Option(title, name));
   byId("landscape").addEventListener("input", () => {
     limitD();
+    limitDirections();
     byId("eta").value = RATES[byId("landscape").value];
     byId("noise").value = 0;
   });

@@ -31,18 +31,28 @@ function showVectors({ found, of, done }) {
         row.append(Object.assign(document.createElement(tag), { textContent: text }));
       }
       row.firstChild.scope = "row";
+      row.lastChild.dataset.state = same === all ? "good" : "bad";
       return row;
     }),
   );
+}
+
+/** Say that the vectors could not be checked, and why. */
+function showNoVectors(text) {
+  byId("badge").dataset.state = "bad";
+  byId("badge").textContent = "golden vectors could not be checked";
+  byId("badge").title = text;
 }
 
 /** Check this browser against the golden vectors. */
 export function checkVectors() {
   const worker = startWorker();
   worker.onmessage = ({ data }) => {
-    showVectors(data);
+    if (data.kind === "error") showNoVectors(data.text);
+    else showVectors(data);
     if (data.done) worker.terminate();
   };
+  worker.onerror = ({ message }) => showNoVectors(message);
   worker.postMessage({ kind: "vectors" });
 }
 
@@ -102,18 +112,29 @@ function showStep(message) {
   drawReplica();
 }
 
-function showEnd(message) {
-  showStep(message);
-  const { hash, result, t } = message;
-  const verdict = byId("verdict");
-  verdict.dataset.state = result ? "good" : "busy";
-  const same = result?.step === t ? "the run's own sha256: this browser holds the same weights, to the bit" : "";
-  verdict.textContent = same || (result ? "result.json is of an earlier step" : "no result.json to compare with");
-  byId("sha256").textContent = hash;
-  byId("replica-state").textContent = `${t} steps rebuilt`;
+/** What the sha256 at the end says, and whether it is the run's own. */
+function verdictOf({ result, t }) {
+  if (!result) return ["busy", "choose result.json too, and this sha256 is compared with the run's own"];
+  if (result.step !== t) return ["busy", `result.json has the sha256 of step ${result.step}, an earlier one`];
+  return ["good", "the run's own sha256: this browser holds the same weights, to the bit"];
 }
 
+function showEnd(message) {
+  showStep(message);
+  const { hash, t, torn } = message;
+  const [state, text] = verdictOf(message);
+  byId("verdict").dataset.state = state;
+  byId("verdict").textContent = text;
+  byId("sha256").textContent = hash;
+  byId("replica-state").textContent = `${t} steps rebuilt${torn ? ", an incomplete record left out" : ""}`;
+}
+
+/** One sentence in place of the run. */
 function showError(text) {
+  lastShown = null;
+  byId("replica-picture").hidden = true;
+  byId("replica-about").textContent = "";
+  byId("sha256").textContent = "";
   byId("verdict").dataset.state = "bad";
   byId("verdict").textContent = text;
 }
@@ -128,7 +149,7 @@ function rebuild({ config, journal, result }) {
   byId("verdict").dataset.state = "busy";
   byId("verdict").textContent = "rebuilding …";
   replaying.onmessage = ({ data }) => SHOW[data.kind](data);
-  replaying.onerror = (event) => showError(`the run could not be rebuilt (${event.message}): report this with the run`);
+  replaying.onerror = ({ message }) => showError(`the run could not be rebuilt (${message}): reload the page`);
   replaying.postMessage({ kind: "replay", config, journal, result });
 }
 

@@ -1,11 +1,12 @@
 // Worker: what takes long, beside the page: the golden vectors, and runs rebuilt from their journals.
 //
 // Messages: {kind: "vectors"} answers {kind: "vectors", found, of, done} after every few checks; {kind: "replay",
-// config, journal, result} answers {kind: "step"} now and then, and at the end {kind: "end"} or {kind: "error"}.
+// config, journal, result} answers {kind: "step"} now and then, and at the end {kind: "end"}. What cannot be done is
+// {kind: "error", text}, one sentence.
 // Tests: tests/test_explorable.py, in a browser.
 
 import { KINDS, checks, count } from "./vectors.js";
-import { RunError, compareResult, openRun, thetaHash } from "./journal.js";
+import { RunError, START, compareResult, openRun, thetaHash } from "./journal.js";
 
 const PAUSE = 30; // milliseconds between messages
 
@@ -33,7 +34,7 @@ function about({ layers, plan, d, method, family, workers, memory, data, net, se
 async function replay({ config, journal, result }) {
   const { run, steps } = await openRun(config, new Uint8Array(journal));
   const shown = about(run, journal.byteLength);
-  let end = { t: 0, theta: run.theta0, chain: "" };
+  let end = { t: 0, theta: run.theta0, chain: "", stop: START };
   let last = 0;
   const losses = [];
   for await (const step of steps) {
@@ -46,15 +47,21 @@ async function replay({ config, journal, result }) {
   }
   const hash = await thetaHash(end.theta);
   const compared = result ? compareResult({ ...end, hash }, result) : null;
-  postMessage({ kind: "end", about: shown, t: end.t, theta: end.theta, losses, hash, result: compared });
+  const torn = journal.byteLength - end.stop;
+  postMessage({ kind: "end", about: shown, t: end.t, theta: end.theta, losses, hash, torn, result: compared });
+}
+
+/** What went wrong, as a sentence; errors that no RunError foresaw do not leave a page that waits for ever. */
+function sentence(error, what) {
+  return error instanceof RunError ? error.message : `${what} (${error.message}): report this, with the files`;
 }
 
 onmessage = async ({ data }) => {
-  if (data.kind === "vectors") return checkVectors();
+  const vectors = data.kind === "vectors";
   try {
-    await replay(data);
+    await (vectors ? checkVectors() : replay(data));
   } catch (error) {
-    if (!(error instanceof RunError)) throw error;
-    postMessage({ kind: "error", text: error.message });
+    const what = vectors ? "the golden vectors could not be checked" : "the run could not be rebuilt";
+    postMessage({ kind: "error", text: sentence(error, what) });
   }
 };

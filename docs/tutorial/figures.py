@@ -11,10 +11,17 @@ from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-COLOURS = {"sgd": "#555555", "rbd": "#0b6e99", "fpd": "#c4621b", "memory": "#2a7f3f", "other": "#9a3b7f"}
+COLOURS = {
+    "rbd": "#0b6e99",
+    "fpd": "#c4621b",
+    "memory": "#2a7f3f",
+    "other": "#9a3b7f",
+    "sgd": "#555555",
+    "sixth": "#c2a000",
+}
 LOOK = {
     "axes.grid": True,
-    "axes.prop_cycle": plt.cycler(color=[COLOURS[name] for name in ("rbd", "fpd", "memory", "other", "sgd")]),
+    "axes.prop_cycle": plt.cycler(color=list(COLOURS.values())),  # a figure has at most six lines
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.constrained_layout.use": True,

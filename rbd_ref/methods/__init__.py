@@ -1,7 +1,7 @@
 """The methods: what each worker measures, what it sends, and what every replica does with all that was sent.
 
     sgd    theta <- theta - eta_t g
-    rbd    theta <- theta - eta_t sum_i c_i phi_i / |phi_i|,   c_i = <phi_i, g> / |phi_i|,   phi re-drawn at every step
+    rbd    theta <- theta - eta_t sum_i c_i phi_i / |phi_i|,   c_i = <phi_i, g> / |phi_i|,   phi redrawn at every step
     fpd    theta  = theta0 + sum_i c_i phi_i / |phi_i|,      c descends its own gradient,  phi drawn once
     nes    as rbd, but c_i from losses alone: c_i = L(theta + sigma phi_i / |phi_i|) / (sigma d)
 

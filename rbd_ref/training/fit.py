@@ -105,7 +105,7 @@ def fit(
 ) -> Result:
     """Train a network, or a problem of your own, along random directions.
 
-        theta <- theta - eta sum_i a_i phi_i,   a_i = <phi_i, g> / |phi_i|^2,   phi re-drawn at every step
+        theta <- theta - eta sum_i a_i phi_i,   a_i = <phi_i, g> / |phi_i|^2,   phi redrawn at every step
 
     Args:
         config: the settings that you care about; the others have the defaults of `python -m rbd_ref.train`.

@@ -74,7 +74,7 @@ def minimize(
 ) -> Result:
     """Descend a function along random directions.
 
-        theta <- theta - lr sum_i a_i phi_i,   a_i = <phi_i, g> / |phi_i|^2,   phi re-drawn at every step
+        theta <- theta - lr sum_i a_i phi_i,   a_i = <phi_i, g> / |phi_i|^2,   phi redrawn at every step
 
     It is `fit` for a function: `fit` has more settings, evaluations, a folder for the run.
 
