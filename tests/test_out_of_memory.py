@@ -59,7 +59,7 @@ def talkative(folder: Path) -> Path:
 
 def cases(folder: Path) -> dict[str, tuple[str, list[float | None], list[object]]]:
     """Commands, the room that they get, and their flags."""
-    rooms = [None, 0.2, *range(4, 36, 4), 200]
+    rooms = [None, 0.2, *range(4, 36, 8), 200]
     sgd = ["--method", "sgd", "--workers", 2]
     mnist = ["--data", "mnist", "--data-dir", empty_mnist(folder / "mnist"), "--net", "mlp:784-10", "--dims", "3"]
     page = [talkative(folder / "talkative"), "-o", folder / "page-{}.html"]
