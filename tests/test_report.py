@@ -447,6 +447,11 @@ def test_runs_that_differ_by_seed_only_are_one_curve_with_a_band(make: Make) -> 
     assert [row["run"].split()[0] for row in page.cells()] == ["1", "2", "2", "2"]
 
 
+def test_many_seeds_in_a_row_are_named_by_their_ends(make: Make) -> None:
+    page = Page(report.build([make(f"s{k}", [evaluation(1.0, 0.5)], seed=k) for k in range(2, 7)]))
+    assert "5 runs: seeds 2 to 6" in page.all("li", page.all("ul", **{"class": "legend"})[0])[0]["text"]
+
+
 def test_a_seed_that_has_not_come_as_far_counts_as_far_as_it_has(make: Make) -> None:
     short = [evaluation(1.0, 0.4)]
     long = [evaluation(1.0, 0.6), evaluation(2.0, 0.8)]

@@ -39,6 +39,7 @@ from rbd_ref.report.texts import DASH, count, number, percent, plural, ratio, sh
 CORRELATIONS = {"whole": "of all weights together", "tensors": "mean over tensors"}
 FAR = 20  # times as long as another run: then time is shown on a logarithmic axis
 MOST_REFERENCES = 6  # lines of a figure to compare with
+MANY = 3  # seeds that are named one by one
 ROOT = "\N{SQUARE ROOT}(d/D)"
 
 
@@ -128,8 +129,19 @@ def members(group: Group) -> str:
     """The name of a run alone, or the seeds of several."""
     if len(group.runs) == 1:
         return group.first.name
-    seeds = [show(run.config.get("seed", "")) for run in group.runs]
-    return f"{plural(len(seeds), 'run')}: seeds {', '.join(seeds)}"
+    return f"{plural(len(group.runs), 'run')}: seeds {seeds_of([run.config.get('seed', '') for run in group.runs])}"
+
+
+def seeds_of(seeds: list[Any]) -> str:
+    """Many in a row by their ends, others one by one.
+
+    >>> seeds_of([0, 1, 2]), seeds_of([0, 1, 2, 3, 4]), seeds_of([0, 1, 2, 3, 7])
+    ('0, 1, 2', '0 to 4', '0, 1, 2, 3, 7')
+    """
+    first = seeds[0]
+    if len(seeds) > MANY and isinstance(first, int) and seeds == list(range(first, first + len(seeds))):
+        return f"{show(first)} to {show(seeds[-1])}"
+    return ", ".join(map(show, seeds))
 
 
 def view(group: Group, place: int, section: Section, filters: dict[str, list[str]]) -> View:
