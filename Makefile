@@ -21,14 +21,14 @@ CLASS_cuda-simulated := cuda
 FLAGS_cuda-simulated := --level L2
 SETTING_cuda-simulated := NUMBA_ENABLE_CUDASIM=1
 
-.PHONY: train test lint unit unit-first unit-mpi unit-last unit-plain coverage vectors conformance always test-ft torture torture-short bench paper paper-page docs docs-open pictures clean
+.PHONY: train test lint unit unit-first unit-mpi unit-last coverage vectors conformance always test-ft torture torture-short bench paper paper-page docs docs-open pictures clean
 
 train: $(RUNS)
 	$(BIN)/mpirun -n $(RANKS) $(BIN)/python -m rbd_ref.train
 
 # Three at a time on two cores, as some wait for processes; what needs an environment of its own while the other is made.
 test:
-	+$(MAKE) --no-print-directory --jobs=3 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) test-ft unit-first unit-last unit-plain unit-mpi torture-short $(REPORTS) lint vectors coverage
+	+$(MAKE) --no-print-directory --jobs=3 $(if $(filter 4.%,$(MAKE_VERSION)),--output-sync=target) test-ft unit-first unit-last coverage unit-mpi torture-short $(REPORTS) lint vectors
 	$(BIN)/python docs/backend_table.py --check $(REPORTS)
 
 # What a run needs, or also what tests and developers need. Python compiles what is imported, and keeps it.
@@ -55,29 +55,25 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# All tests; or three parts of them, and those of kernels once more as plain Python, the only way to see their lines run.
+# All tests, or three parts of them.
+PYTEST := $(BIN)/python -m pytest --durations=20
 unit: $(READY)
-	$(BIN)/python -m pytest
-
-PYTEST := -m pytest --durations=20
-COVERED = COVERAGE_FILE=.coverage.$@ $(BIN)/coverage run $(PYTEST)
-PARTS := unit-first unit-last unit-plain
-PLAIN := basis codes convolution data families fma golden hadamard jit networks operations pointers prng product random tiles
+	$(PYTEST)
 
 unit-first: $(READY)
-	$(COVERED) $(wildcard tests/test_[a-i]*.py tests/test_jax*.py)
+	$(PYTEST) $(wildcard tests/test_[a-i]*.py tests/test_jax*.py)
 
 unit-mpi: $(READY)
-	$(BIN)/python $(PYTEST) tests/test_mpi.py
+	$(PYTEST) tests/test_mpi.py
 
 unit-last: $(READY)
-	$(COVERED) $(filter-out tests/test_mpi.py tests/test_jax%,$(wildcard tests/test_[j-z]*.py))
+	$(PYTEST) $(filter-out tests/test_mpi.py tests/test_jax%,$(wildcard tests/test_[j-z]*.py))
 
-unit-plain: $(READY)
-	NUMBA_DISABLE_JIT=1 $(COVERED) -q -m "not compiled" $(PLAIN:%=tests/test_%.py)
-
-coverage: $(PARTS)
-	$(BIN)/coverage combine --keep $(PARTS:%=.coverage.%)
+# The same kernels as plain Python: what the compiled ones are measured against, and the only way to see their lines run.
+# Tests of other libraries, of processes and of pages would do the same work again.
+APART := benchmarks cuda documents examples explorable hangs ipu jax mpi packaging site statistics torch
+coverage: $(READY)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q --durations=20 -m "not compiled" $(filter-out $(foreach name,$(APART),tests/test_$(name)%),$(wildcard tests/test_*.py))
 	$(BIN)/coverage report
 
 vectors: $(READY)
@@ -164,4 +160,4 @@ pictures: $(READY)
 	$(BIN)/python docs/playbook_table.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* conformance-* docs/_build
+	rm -rf $(VENV) $(VENV)-ft .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage conformance-* docs/_build
