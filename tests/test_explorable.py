@@ -445,19 +445,25 @@ def test_the_badge_says_that_all_vectors_agree(opened: Callable[..., Opened]) ->
     assert page.page.locator("#vectors tr").count() == len(ROWS)
 
 
+def bad_badge(browser: Any, **served_vectors: Any) -> str:
+    """What the badge says once it is red, of a page that is served other vectors than its own."""
+    with served(PAGE) as address:
+        context = browser.new_context()
+        context.route("**/vectors.json", lambda route: route.fulfill(**served_vectors))
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector("#badge[data-state=bad]", timeout=60_000)
+        said: str = page.inner_text("#badge")
+        context.close()
+    return said
+
+
 def test_the_badge_would_say_if_a_vector_did_not(browser: Any) -> None:
     """The page is served a vector with another digit."""
     vectors = json.loads((PAGE / "vectors.json").read_text())
     row = vectors["random"]["cases"][0]
     row["numbers"] = changed(row["numbers"])
-    with served(PAGE) as address:
-        context = browser.new_context()
-        context.route("**/vectors.json", lambda route: route.fulfill(json=vectors))
-        page = context.new_page()
-        page.goto(address)
-        page.wait_for_selector("#badge[data-state=bad]", timeout=60_000)
-        assert page.inner_text("#badge") == "309 of 310 golden vectors agree"
-        context.close()
+    assert bad_badge(browser, json=vectors) == "309 of 310 golden vectors agree"
 
 
 def test_play_step_and_reset(opened: Callable[..., Opened]) -> None:
@@ -605,14 +611,7 @@ def test_a_torn_record_is_left_out_and_told(
 
 
 def test_vectors_that_cannot_be_read_are_told(browser: Any) -> None:
-    with served(PAGE) as address:
-        context = browser.new_context()
-        context.route("**/vectors.json", lambda route: route.fulfill(body="{"))
-        page = context.new_page()
-        page.goto(address)
-        page.wait_for_selector("#badge[data-state=bad]", timeout=60_000)
-        assert page.inner_text("#badge") == "golden vectors could not be checked"
-        context.close()
+    assert bad_badge(browser, body="{") == "golden vectors could not be checked"
 
 
 def test_any_number_may_be_typed_as_a_seed(opened: Callable[..., Opened]) -> None:

@@ -12,6 +12,7 @@ import math
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from rbd_ref.runs.folder import write_text
 from rbd_ref.runs.grid import Point, name_of
 from rbd_ref.training.grid import GridRun, Runner
 from rbd_ref.training.pools import Pool
-from rbd_ref.training.search import Search
+from rbd_ref.training.search import Begun, Search, finish
 from rbd_ref.training.trainer import StopRequest
 
 
@@ -74,17 +75,17 @@ class PaperRunner:
     def _search(self, cells: Sequence[Cell]) -> dict[str, list[float]]:
         """The best rates of each cell, one for each combination of what varies but the seed: from the losses that were
         found before, or by trials, those of all cells side by side."""
-        searches = [self._begun(cell, fixed) for cell in cells for fixed in cell.grid.fixed]
-        while wanted := [(kept, rate) for kept in searches for rate in kept.search.wanted]:
-            trials = [kept.cell.trial(kept.search.fixed, rate) for kept, rate in wanted]
-            runs = Runner(self.work / "search", self.pool, self.stop, shown=self.shown).run(trials)
-            for (kept, _), run in zip(wanted, runs, strict=True):
-                kept.search.add(run)
-                _write_losses(kept.path, kept.search.losses)
-                shutil.rmtree(run.out)
-        return {cell.name: [kept.search.best for kept in searches if kept.cell is cell] for cell in cells}
+        kept = [self._kept_search(cell, fixed) for cell in cells for fixed in cell.grid.fixed]
 
-    def _begun(self, cell: Cell, fixed: dict[str, Any]) -> Kept:
+        def tried(number: int, run: GridRun) -> None:
+            _write_losses(kept[number].path, kept[number].search.losses)
+            shutil.rmtree(run.out)
+
+        begun = [Begun(one.search, partial(one.cell.trial, one.search.fixed)) for one in kept]
+        finish(begun, Runner(self.work / "search", self.pool, self.stop, shown=self.shown), tried)
+        return {cell.name: [one.search.best for one in kept if one.cell is cell] for cell in cells}
+
+    def _kept_search(self, cell: Cell, fixed: dict[str, Any]) -> Kept:
         """The search of a combination, as far as it has come."""
         path = self.results / f"{name_of({'cell': cell.full_name, **fixed})}.search.json"
         rates = cell.grid.rates

@@ -8,12 +8,13 @@ Tests: tests/test_sweep.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from rbd_ref.runs.files import RunError
-from rbd_ref.runs.grid import SEARCHED, Grid, name_of
+from rbd_ref.runs.grid import SEARCHED, Grid, Point, name_of
 from rbd_ref.training.grid import GridRun, Runner
 
 LOSS = "validation_loss"
@@ -71,12 +72,27 @@ def _start(grid: Grid) -> int:
     return len(grid.rates) // 2
 
 
+class Begun(NamedTuple):
+    """A search, and the run that tries one of its rates."""
+
+    search: Search
+    trial: Callable[[float], Point]
+
+
+def finish(begun: Sequence[Begun], runner: Runner, tried: Callable[[int, GridRun], object] | None = None) -> None:
+    """Try rates until no search wants any; all that want one are served side by side. `tried` is told the number of a
+    search and each of its runs, once the search knows of it."""
+    while wanted := [(number, rate) for number, one in enumerate(begun) for rate in one.search.wanted]:
+        runs = runner.run([begun[number].trial(rate) for number, rate in wanted])
+        for (number, _), run in zip(wanted, runs, strict=True):
+            begun[number].search.add(run)
+            if tried:
+                tried(number, run)
+
+
 def search_rates(grid: Grid, runner: Runner) -> list[Search]:
-    """A finished search for each combination; all that want a rate tried are served side by side."""
+    """A finished search for each combination."""
     start = _start(grid)
-    searches = [Search(fixed, grid.rates, start) for fixed in grid.fixed]
-    while wanted := [(search, rate) for search in searches for rate in search.wanted]:
-        runs = runner.run([grid.trial(search.fixed, rate) for search, rate in wanted])
-        for (search, _), run in zip(wanted, runs, strict=True):
-            search.add(run)
-    return searches
+    begun = [Begun(Search(fixed, grid.rates, start), partial(grid.trial, fixed)) for fixed in grid.fixed]
+    finish(begun, runner)
+    return [one.search for one in begun]
