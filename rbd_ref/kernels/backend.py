@@ -6,6 +6,7 @@ Tests: tests/test_operations.py, tests/test_threads.py.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ LARGE = 2**20  # compartments up to this size are given new memory to work in wh
 HELD_WORDS = 2**17  # words of directions that `descend` holds at a time, or two vectors of the size if these are more
 SUMS = 4  # words that the two sums of a tile take
 GRAIN = 2**15  # entries of directions that are worth a thread
+TRANSFORMED = 2**14  # elements of `srht` that are worth a thread
 LINE = 64  # bytes of a cache line
 EMPTY = np.empty(0, dtype=F32)
 
@@ -94,10 +96,12 @@ def directions_per_turn(size: int, d: int, words: int) -> int:
 
 
 @contextmanager
-def thread_limit(entries: int) -> Iterator[None]:
-    """Around kernels that make so many entries of directions: as many threads as are worth starting."""
+def thread_limit(work: int, grain: int = GRAIN, parts: int = sys.maxsize) -> Iterator[None]:
+    """Around kernels with so much work, in entries of directions unless `grain` is of something else, in parts that are
+    not divided: as many threads as are worth starting. One too many costs little on an idle machine, but on a busy one
+    everything waits until the system lets it run."""
     before = numba.get_num_threads()
-    threads = min(before, max(1, entries // GRAIN))
+    threads = min(before, parts, max(1, work // grain))
     if threads == before:
         yield
         return
@@ -211,7 +215,8 @@ def _srht(low: Lowered, compartments: range, g: Float32Array, a: Float32Array, u
     small = small[(small >= compartments.start) & (small < compartments.stop)]
     if small.size:
         where = operations.srht_address()
-        operations.srht_per_compartment(where, low.keys, plan.layout, small, low.divisors, g, a, u)
+        with thread_limit(plan.D, TRANSFORMED, small.size):
+            operations.srht_per_compartment(where, low.keys, plan.layout, small, low.divisors, g, a, u)
     for k in (k for k in large if k in compartments):
         here = plan.elements(k)
         scratch = ROOM.take(hadamard.padded(plan.sizes[k]))
@@ -223,7 +228,8 @@ def _descend(low: Lowered, g: Float32Array, a: Float32Array, u: Float32Array) ->
     plan = low.plan
     small, large = plan.by_size(SMALL)
     if small.size:
-        operations.descend_per_compartment(low.family, low.keys, plan.layout, small, low.divisors, g, a, u)
+        with thread_limit(plan.entries, parts=small.size):
+            operations.descend_per_compartment(low.family, low.keys, plan.layout, small, low.divisors, g, a, u)
     for k in large:
         _descend_cooperative(low, k, g[plan.elements(k)], a[plan.directions(k)], u[plan.elements(k)])
 
