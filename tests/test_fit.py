@@ -254,6 +254,7 @@ def test_another_configuration_is_not_gone_on_with(tmp_path: Path) -> None:
 # Problems of one's own.
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_problem_of_one_s_own_trains_in_every_way(method: str, exchange: str, tmp_path: Path) -> None:

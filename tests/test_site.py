@@ -78,7 +78,8 @@ def test_a_chapter_calls_what_there_is(chapter: Path) -> None:
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_a_chapter_runs(chapter: Path) -> None:
     """All cells in order, solutions too; what a chapter compares to the bit is equal."""
-    result = run_python("-c", "\n".join(cells(chapter)), folder=chapter.parent, MPLBACKEND="agg", OMP_NUM_THREADS="1")
+    alone = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # other tests want the cores too
+    result = run_python("-c", "\n".join(cells(chapter)), folder=chapter.parent, MPLBACKEND="agg", **alone)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("\n") >= 5
     assert "False" not in result.stdout

@@ -159,6 +159,7 @@ def test_a_run_says_once_what_its_basis_costs(tmp_path: Path, capsys: pytest.Cap
     assert said(capsys, tmp_path / "short", "--steps", "1") == ""  # nothing is logged
 
 
+@pytest.mark.compiled
 @pytest.mark.usefixtures("slow_normals")
 @pytest.mark.parametrize(
     ("flags", "speaks"),

@@ -310,6 +310,7 @@ def test_a_setting_that_means_nothing_to_some_runs_is_left_out_of_them() -> None
         grids.make({"method": "sgd", "dims": "10", "seed": "0..1"})
 
 
+@pytest.mark.compiled
 def test_sgd_beside_rbd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """In the table, its row has no d."""
     swept(tmp_path, *TINY, "--steps", 2, "--method", "rbd,sgd", "--dims", "3,4", "--seed", "0..1")

@@ -207,6 +207,7 @@ def test_what_a_kill_leaves_of_a_checkpoint_goes_when_the_run_goes_on(whole: Run
 # How many checkpoints are kept.
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("flags", "kept"), [((), 3), (("--keep", "1"), 2), (("--keep", "0"), 1), (("--keep", "9"), 5)])
 def test_checkpoints_that_are_kept(tmp_path: Path, flags: tuple[str, ...], kept: int) -> None:
     """The last and some before it; the hashes of all, and files of other names, stay."""

@@ -244,6 +244,7 @@ def test_a_memory_is_an_average_whose_weights_add_up() -> None:
     assert np.mean(energies[100:]) == pytest.approx(0.1 / 1.9, rel=0.05)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("family", UNBIASED)
 def test_with_feedback_no_gradient_is_lost(family: str, exchange: str) -> None:
