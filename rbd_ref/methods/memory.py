@@ -53,7 +53,7 @@ def drop_small(x: Float32Array) -> None:
     """+0 in place of all that is below 2^-64 in magnitude."""
     for first in range(0, x.size, CHUNK):
         part = x[first : first + CHUNK]
-        part[np.abs(part) < LEAST] = 0
+        np.putmask(part, np.abs(part) < LEAST, F32(0))  # half the time of an index where zeros lie scattered
 
 
 def averaged(m: Float32Array, g: Float32Array, beta: float) -> Float32Array:

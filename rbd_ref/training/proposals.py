@@ -35,7 +35,10 @@ class Keep(NamedTuple):
 
 
 class RunningSum:
-    """((x_0 + x_1) + x_2) + ... in float32, added as they come: the bits of `methods.base.sum_rows`."""
+    """((x_0 + x_1) + x_2) + ... in float32, added as they come: the bits of `methods.base.sum_rows`.
+
+    One alone is its own sum, not a copy: it belongs to whoever made it, so the second begins an array of its own.
+    """
 
     def __init__(self) -> None:
         self.total = EMPTY
@@ -45,10 +48,10 @@ class RunningSum:
         """One more; one that is empty counts for nothing."""
         if not x.size:
             return
-        if self.count:
+        if self.count > 1:
             self.total += x
         else:
-            self.total = x.copy()  # the first belongs to whoever made it
+            self.total = self.total + x if self.count else x
         self.count += 1
 
 
