@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import sys
 import time
 from collections import deque
@@ -21,7 +22,7 @@ import numpy as np
 
 import rbd_ref
 from rbd_ref._progress import bar
-from rbd_ref._types import Float32Array, Float64Array
+from rbd_ref._types import Float32Array
 from rbd_ref.kernels.compiling import ABOUT, Compiling
 from rbd_ref.methods.base import Local, Method, Replica, State, sum_rows
 from rbd_ref.runs import folder as folders
@@ -41,7 +42,7 @@ from rbd_ref.training.trainer import StepRecord, StepTimes
 
 RECENT = 100  # steps whose mean loss the bar shows
 BAR = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # without counts, so that the figures fit into 80 columns
-
+NO_TIME = StepTimes(0.0, 0.0, 0.0)
 
 DIGITS = "the last 297 images, of other writers: 89 to 91 % is normal with the defaults"
 
@@ -174,14 +175,14 @@ class Console:
         """The bar, from the steps that are done."""
         self.bar = bar(self.name, self.experiment.steps, self.shown, done, bar_format=BAR)
 
-    def step(self, record: StepRecord, speed: float) -> None:
+    def step(self, t: int, loss: float, speed: float) -> None:
         """The bar moves."""
-        self.latest.append(record.loss)
+        self.latest.append(loss)
         if not self.bar.disable:
             self.bar.set_postfix_str(
                 f"loss {np.mean(self.latest):.3f}{self.note}, {speed:,.0f} images/s", refresh=False
             )
-            self.bar.update(record.t - self.bar.n)
+            self.bar.update(t - self.bar.n)
 
     def evaluation(self, t: int, loss: float, values: dict[str, float]) -> None:
         """On the bar, or as a line where there is none."""
@@ -233,7 +234,7 @@ class Logbook:
         self.began = time.perf_counter() - compiling.seconds
         self.unwritten = 0  # steps since the last line of metrics
         self.advised = not console.verbose  # whether all was said of what the basis costs
-        self.spent = np.zeros(len(StepTimes._fields))
+        self.spent = NO_TIME  # on the steps since that line
         self.compiled = compiling.seconds  # before the step that is timed
         self.console.start(resumed.place.t if resumed else 0)
         compiling.tell = self.console.compiling
@@ -257,7 +258,8 @@ class Logbook:
     def speed(self) -> float:
         """Images a second while training, of all workers."""
         images = self.unwritten * self.config.workers * self.config.batch_size
-        return images / float(self.spent.sum()) if self.spent.any() else 0.0
+        seconds = sum(self.spent)
+        return images / seconds if seconds else 0.0
 
     def restore(self) -> Beginning | None:
         """What leads to the replica after the last step that was journaled."""
@@ -273,21 +275,21 @@ class Logbook:
 
     def step(self, record: StepRecord) -> None:
         """Every few steps a line of metrics; the bar moves at all of them."""
-        self.history.losses.append(record.loss)
+        loss = record.loss
+        self.history.losses.append(loss)
         self.unwritten += 1
-        self.spent = self.spent + self._times(record)
-        self.console.step(record, self.speed)
+        self.spent = StepTimes(*map(operator.add, self.spent, self._times(record)))
+        self.console.step(record.t, loss, self.speed)
         if record.t % self.config.log_every == 0:
             self._step_line(record)
             self.unwritten = 0
-            self.spent = np.zeros_like(self.spent)
+            self.spent = NO_TIME
             self._advise(record.before)
 
-    def _times(self, record: StepRecord) -> Float64Array:
+    def _times(self, record: StepRecord) -> StepTimes:
         """What a step took, without what was compiled meanwhile, most of it for the workers' proposals."""
         compiled, self.compiled = self.compiling.seconds - self.compiled, self.compiling.seconds
-        times: Float64Array = np.array(record.times) - [compiled, 0, 0]
-        return times.clip(min=0)
+        return record.times._replace(propose=max(record.times.propose - compiled, 0.0))
 
     def _advise(self, replica: Replica[State]) -> None:
         """Once, after the first steps: whether another family would cost less."""
@@ -309,7 +311,7 @@ class Logbook:
             workers = share(self.config.workers, communicator.rank, communicator.size)
             values["correlation"] = correlation(self.experiment, record, workers)
         values["bytes_per_step"] = worker_bytes(method)
-        values["milliseconds"] = dict(zip(StepTimes._fields, (1e3 * self.spent / steps).tolist(), strict=True))
+        values["milliseconds"] = {part: 1e3 * seconds / steps for part, seconds in self.spent._asdict().items()}
         self.writer.line("step", record.t, self.seconds, **values, images_per_second=self.speed)
 
     def evaluate(self, replica: Replica[State]) -> None:
