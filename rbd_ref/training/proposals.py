@@ -78,7 +78,7 @@ class Proposals:
         if not self.keep.updates:
             self.update.add(proposal.update)
         if self.keep.gradient:
-            self.gradient.add(proposal.gradient)
+            self.gradient.add(proposal.gradient.copy())  # a problem may give the same array again
         if self.keep.whole:
             self.whole[worker] = proposal
 
