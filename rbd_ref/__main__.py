@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
+import rbd_ref
+
 COMMANDS = {
     "train": ("rbd_ref.train", "train a network along random directions, alone or on the ranks of mpirun"),
     "sweep": ("rbd_ref.sweep", "train grids of settings side by side, or search the learning rate"),
@@ -35,8 +37,8 @@ def overview() -> str:
 
 def unknown(name: str) -> str:
     """The sentence for a command that there is not."""
-    near = get_close_matches(name, COMMANDS, n=1, cutoff=0)[0]
-    return f"rbd: command {name!r} is unknown, expected one of {', '.join(COMMANDS)}: did you mean {near}?"
+    advice = "".join(f": did you mean {near}?" for near in get_close_matches(name, COMMANDS, n=1))
+    return f"rbd: command {name!r} is unknown, expected one of {', '.join(COMMANDS)}" + advice
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ASKED:
         print(overview())
+        return 0
+    if given[0] == "--version":
+        print(f"rbd-ref {rbd_ref.__version__}")
         return 0
     name, *rest = given
     if name not in COMMANDS:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import rbd_ref
 from mpi_tools import FAULT_SITE, Job, launcher, sha
 from rbd_ref.__main__ import COMMANDS, main
 from run_tools import TINY, one_line, status
@@ -36,6 +37,13 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
 def test_an_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian", "--quiet"]) == 2
     one_line(capsys.readouterr().err, "command 'trian' is unknown, expected one of train, sweep", "did you mean train?")
+    assert main(["42"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rbd-ref {rbd_ref.__version__}\n"
 
 
 @pytest.mark.compiled

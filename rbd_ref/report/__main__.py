@@ -29,7 +29,7 @@ def write(text: str, out: Path, flag: str = "-o") -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="rbd_ref.report", description="Compare runs on one HTML page.")
+    parser = argparse.ArgumentParser(prog="python -m rbd_ref.report", description="Compare runs on one HTML page.")
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="folder that a training has written, or a folder of such"
     )

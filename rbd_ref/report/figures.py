@@ -34,7 +34,7 @@ class Area(NamedTuple):
 
     width: int = 480
     height: int = 300
-    left: float = 46.0
+    left: float = 54.0
     right: float = 416.0
     top: float = 14.0
     bottom: float = 254.0
