@@ -41,6 +41,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "explorable"]
 language = "en"
+highlight_language = "text"  # of blocks without a language: formulas and output are no Python
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # Pages are MyST Markdown that GitHub shows as well: anchors are GitHub's, mathematics is between dollars.
