@@ -73,7 +73,7 @@ unit-last: $(READY)
 
 # The same kernels as plain Python: what the compiled ones are measured against, and the only way to see their lines run.
 # Tests of other libraries, of processes and of pages would do the same work again.
-APART := architecture benchmarks broken cuda documents examples explorable hangs ipu jax lazy mpi packaging site statistics torch tradeoff
+APART := architecture benchmarks cuda documents examples explorable hangs ipu jax lazy mpi packaging site statistics torch tradeoff
 coverage: $(READY)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q --durations=20 -m "not compiled" $(filter-out $(foreach name,$(APART),tests/test_$(name)%),$(wildcard tests/test_*.py))
 	$(BIN)/coverage report

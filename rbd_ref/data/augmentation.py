@@ -74,10 +74,17 @@ def fill_standardised(x: Bytes, out: Float32Array) -> None:
             out[i, j] = table[x[i, j]]
 
 
+def flat(images: Bytes) -> Bytes:
+    """A row for each image, only to be read: kernels are compiled once, whether the images may be written or not."""
+    rows = np.ascontiguousarray(images).reshape(len(images), -1)
+    rows.flags.writeable = False
+    return rows
+
+
 def standardise(images: Bytes) -> Float32Array:
     """Images with mean 0 and variance 1."""
     out = np.empty(images.shape, dtype=np.float32)
-    fill_standardised(np.ascontiguousarray(images).reshape(len(images), -1), out.reshape(len(images), -1))
+    fill_standardised(flat(images), out.reshape(len(images), -1))
     return out
 
 
@@ -92,8 +99,7 @@ def fill_scaled(x: Bytes, scale: np.float32, added: Float32Array, out: Float32Ar
 def scaled(images: Bytes, scale: int, added: Float32Array) -> Float32Array:
     """Images divided by a number, with a brightness added to each."""
     out = np.empty(images.shape, dtype=np.float32)
-    count = len(images)
-    fill_scaled(np.ascontiguousarray(images).reshape(count, -1), np.float32(scale), added, out.reshape(count, -1))
+    fill_scaled(flat(images), np.float32(scale), added, out.reshape(len(images), -1))
     return out
 
 
