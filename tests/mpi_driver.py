@@ -134,7 +134,7 @@ def kernels() -> dict[str, Any]:
     }
 
 
-def report(first: int, received: int = 0) -> None:
+def report(first: int, last: int, received: int = 0) -> None:
     """Threads and compilations of this rank and bytes that it received, for the test to read."""
     if folder := os.environ.get("RBD_TEST_REPORT"):
         stats = {name: kernel.stats for name, kernel in kernels().items()}
@@ -142,7 +142,7 @@ def report(first: int, received: int = 0) -> None:
             "rank": RANK,
             "threads_of_kernels": numba.get_num_threads(),
             "threads_before": first,
-            "threads_after": tasks(),
+            "threads_after": last,
             "compiled": sorted(name for name, found in stats.items() if found.cache_misses),
             "loaded": sorted(name for name, found in stats.items() if found.cache_hits),
             "bytes_received": received,
@@ -153,18 +153,20 @@ def report(first: int, received: int = 0) -> None:
 
 def many(path: str) -> int:
     """All runs of a file; the status of the first that does not end well."""
-    world, first = find_world(), tasks()
+    world = find_world()
+    counts = [tasks()]  # with the thread that some MPI libraries have until they are closed
     jobs: list[list[str]] = json.loads(Path(path).read_text())
 
     command = Command("rbd_ref.train", train.parse, train.work, "")
 
     def body() -> int:
         status = next(filter(None, (command.on_one_rank(flags, world) for flags in jobs)), 0)
+        counts.append(tasks())
         world.lifecycle.close(status)
         return status
 
     status = world.lifecycle.abort_on_error(body)
-    report(first, world.communicator.bytes_received)
+    report(counts[0], counts[-1], world.communicator.bytes_received)
     return status
 
 
@@ -172,7 +174,7 @@ def one(flags: list[str]) -> int:
     """The command itself."""
     first = tasks()
     status = train.main(flags)
-    report(first)
+    report(first, tasks())
     return status
 
 

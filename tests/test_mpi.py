@@ -605,7 +605,7 @@ def test_sixteen_ranks_start_no_threads_for_kernels(table: Table) -> None:
     assert [values["rank"] for values in found] == list(range(16))
     assert {values["threads_of_kernels"] for values in found} == {max(1, cores() // 16)}
     if cores() < 32:
-        assert all(values["threads_after"] == values["threads_before"] for values in found)
+        assert [values["threads_after"] for values in found] == [values["threads_before"] for values in found]
 
 
 def test_kernels_are_compiled_by_one_rank_of_a_node(tmp_path: Path) -> None:

@@ -482,7 +482,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_table(
 @pytest.mark.compiled
 def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_ends_the_sweep(tmp_path: Path) -> None:
     started = Started(tmp_path, *LONGER, "--epochs", 10**6, "--lr", "1,2", "--jobs", 2)
-    started.until("*/checkpoints/*.npz")
+    assert poll(lambda: len({path.parent for path in tmp_path.glob("*/checkpoints/*.npz")}) == 2, 120)  # both train
     os.kill(started.children()[0], signal.SIGKILL)
     started.until("*/failed.json")
     failure = next(tmp_path.glob("*/failed.json"))
